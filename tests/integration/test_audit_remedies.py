@@ -424,6 +424,48 @@ def test_folders_of_the_builder(tmp_path: Path) -> None:
     assert said(f"{option}={tmp_path}=src") == []
 
 
+@pytest.mark.performs("Link the library by its name", "Set the property IMPORTED_NO_SONAME")
+def test_a_library_that_is_imported_by_its_file(tmp_path: Path) -> None:
+    """Without SONAME the linker writes its path, which the repair cannot erase; the property or a SONAME help."""
+    (tmp_path / "m.c").write_text("int v(void); int m(void) { return v(); }", encoding="utf-8")
+    lines = (
+        "cmake_minimum_required(VERSION 3.18)\nproject(m C)\nadd_library(v SHARED IMPORTED)\n"
+        "set_target_properties(v PROPERTIES IMPORTED_LOCATION ${CMAKE_SOURCE_DIR}/libv.so)\n"
+        "add_library(m SHARED m.c)\ntarget_link_libraries(m PRIVATE v -s)\n"
+    )
+
+    def said(more: str, *options: str) -> tuple[list[str], list[str]]:
+        library = compiled(tmp_path, "libv.so", *options, v__cpp='extern "C" int v() { return 1; }')
+        path = built(tmp_path, lines + more, "-DCMAKE_SKIP_RPATH=ON") / "libm.so"
+        first = [found.code for found in checked(path, external={"libv.so": "author"})]
+        repaired = path.with_name("repaired.so")
+        repaired.write_bytes(path.read_bytes())
+        subprocess.run([program("patchelf"), "--replace-needed", library, "libv.so", repaired], check=True)
+        one = AuditedBinary(place=path.name, elf=elf.read(repaired), unstripped=path)
+        subject = Subject(variant="label", binaries=(one,), build_dirs=(f"{tmp_path}",), external={"libv.so": "author"})
+        later = [found for found in binary.check(subject) if found.code == "build-path"]
+        assert all("IMPORTED_NO_SONAME" in found.remedy for found in later)
+        return first, [found.message for found in later]
+
+    message = f"holds the path by which the linker got a library without SONAME: {tmp_path / 'libv.so'}"
+    assert said("") == (["needed-path"], [message])
+    assert said("set_target_properties(v PROPERTIES IMPORTED_NO_SONAME ON)\n") == ([], [])
+    assert said("", "-Wl,-soname,libv.so") == ([], [])
+
+
+@pytest.mark.performs("Publish a build without --coverage")
+def test_paths_of_coverage(tmp_path: Path) -> None:
+    """A library that counts its lines names the files of the counts; without --coverage there are none."""
+
+    def said(*options: str) -> list[str]:
+        path = compiled(tmp_path, "libf.so", "-s", *options, f__c="int f(int x) { return x + 1; }")
+        return [found.message for found in checked(path, build_dirs=(f"{tmp_path}",))]
+
+    (found,) = said("--coverage")
+    assert found.startswith(f"holds the paths of the files into which --coverage counts: {tmp_path}/")
+    assert said() == []
+
+
 @pytest.mark.performs("Use paths that begin with $ORIGIN")
 @pytest.mark.parametrize("entry", ["/opt/torch/lib", "lib", "$ORIGIN:", "$ORIGIN/../../../../x"])
 def test_paths_to_libraries(entry: str, site: Site) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -159,6 +159,23 @@ def test_a_library_of_the_system_brings_its_package(site: Site) -> None:
     assert graft.origin.startswith(("pkg:deb/", "pkg:rpm/", "pkg:generic/"))
     facts = elf.read(built.root / graft.path)
     assert facts.soname == graft.path.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("kept", [{"exclude": ("libplain.so",)}, {}], ids=["exclude", "system"])
+def test_a_library_without_soname_that_is_left_to_users_is_needed_by_its_name(
+    kept: dict[str, Any], site: Site, tmp_path: Path
+) -> None:
+    """The path of the machine that built it reaches no user: NEEDED has the name, and the audits know who has it."""
+    name = "libplain.so" if kept else "libm.so.6"
+    plain = compile_library(site.root / "opt" / name, "double cos(double x) { return x; }", soname="")
+    site.add("libops.so", "double cos(double); double f(double x) { return cos(x); }", links=[plain])
+    built = site.repair(config=site.config(**kept))
+    assert [file.path for file in built.variant.files] == [f"{LABEL}/libops.so"]
+    assert name in built.variant.files[0].needed
+    assert not [each for each in built.variant.files[0].needed if "/" in each]
+    assert built.variant.external == (((name, "author"),) if kept else ())
+    assert [path.name for _, path in built.excluded] == ([name] if kept else [])
+    assert audit.audit_wheel(site.wheel(built, tmp_path)) == ()
 
 
 def elf_candidates() -> list[Path]:

@@ -45,6 +45,11 @@ def test_a_good_file_has_no_findings(make: Making) -> None:
 @pytest.mark.parametrize(
     ("parts", "code", "message"),
     [
+        (
+            {"needed": ("/opt/libv.so", "vendor/libw.so")},
+            "needed-path",
+            "needs /opt/libv.so, vendor/libw.so by its path, where ld.so of no user finds it",
+        ),
         ({"rpath": "/opt/torch/lib"}, "rpath", "its RPATH has the absolute path /opt/torch/lib"),
         ({"runpath": "$ORIGIN:"}, "rpath", "its RUNPATH has an empty entry, which is the user's current folder"),
         ({"runpath": "lib"}, "rpath", "its RUNPATH has lib, which is relative to the user's current folder"),

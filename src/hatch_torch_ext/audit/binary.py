@@ -6,6 +6,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.facts import policy, sonames
 from hatch_torch_ext.facts.content import windows
@@ -25,6 +26,12 @@ _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 STATIC_TLS_SURE, STATIC_TLS_MOST = 256, 1664
 """Bytes of static TLS: up to the first, a library fits into most processes; above the second, into none (glibc)."""
 _PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
+_COUNTS = re.compile(rb"/[^\0]{1,4000}\.gcda(?=\0)")
+_LINK_BY_NAME = (
+    "Set the property IMPORTED_NO_SONAME to ON at the CMake target that imports the library, or give the library a "
+    "SONAME: the linker then writes its name."
+)
+_NO_COVERAGE = "Publish a build without --coverage; for tests of your own, leave it as it is."
 MAX_PATHS = 50
 MAX_TRIES = 20_000
 """Number of places in one file that are examined as the beginning of a path."""
@@ -35,6 +42,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for binary in subject.binaries:
         yield from _machine(binary, subject)
         yield from _paths(binary, subject)
+        yield from _needed_paths(binary, subject)
         yield from _segments(binary, subject)
         yield from _versions(binary, subject)
         yield from _symbol_table(binary, subject)
@@ -74,6 +82,17 @@ def _path_fault(entry: str, depth: int | None) -> str | None:
     return None
 
 
+def is_build_path(name: str) -> bool:
+    """Return whether this entry of NEEDED is a path that only the machine that built the file has."""
+    return "/" in name and ORIGIN.match(name) is None
+
+
+def _needed_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
+    if paths := [*filter(is_build_path, binary.elf.needed)]:
+        message = f"needs {some(paths)} by its path, where ld.so of no user finds it"
+        yield finding("needed-path", binary.place, message, variant=subject.variant)
+
+
 def _segments(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if binary.elf.executable_stack:
         message = "requests an executable stack, which hardened kernels and glibc 2.41 refuse"
@@ -110,14 +129,42 @@ def _symbol_table(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
 
 def _build_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     paths: set[str] = set()
+    linked: set[str] = set()
+    counts: set[str] = set()
     tries = iter(range(MAX_TRIES))
+    by_path = _linked_by_path(binary, subject.build_dirs)
     for data in windows(binary.elf.path):
-        if len(paths) < MAX_PATHS:
-            paths.update(_known_dirs(data, subject.build_dirs) if subject.build_dirs else _homes(data, tries))
-    found = sorted(paths)
-    if found:
-        message = f"holds paths of the machine that built it: {some(found)}"
-        yield finding("build-path", binary.place, message, variant=subject.variant)
+        if len(paths) >= MAX_PATHS:
+            break
+        if not subject.build_dirs:
+            paths.update(_homes(data, tries))
+            continue
+        for name in by_path:
+            if (text := name.encode() + b"\0") in data:
+                linked.add(name)
+                data = data.replace(text, b"\0")  # noqa: PLW2901 - what is left of the window
+        if b".gcda\0" in data:
+            counts.update(text.decode("ascii", errors="replace") for text in _COUNTS.findall(data))
+            data = _COUNTS.sub(b"", data)  # noqa: PLW2901
+        paths.update(_known_dirs(data, subject.build_dirs))
+    for found, what, remedy in (
+        (paths, "paths of the machine that built it", None),
+        (linked, "the path by which the linker got a library without SONAME", _LINK_BY_NAME),
+        (counts, "the paths of the files into which --coverage counts", _NO_COVERAGE),
+    ):
+        if found:
+            message = f"holds {what}: {some(sorted(found))}"
+            yield finding("build-path", binary.place, message, variant=subject.variant, remedy=remedy)
+
+
+def _linked_by_path(binary: AuditedBinary, build_dirs: tuple[str, ...]) -> list[str]:
+    """Return the paths that the linker wrote into NEEDED. The repair writes names, but the old texts stay in the file.
+
+    Taking them out would not make two builds equal: a table of texts with a longer path moves all that follows it.
+    """
+    if binary.unstripped is None or not build_dirs:
+        return []
+    return [name for name in elf.read(binary.unstripped).needed if _known_dirs(name.encode(), build_dirs)]
 
 
 def _known_dirs(data: bytes, folders: tuple[str, ...]) -> list[str]:

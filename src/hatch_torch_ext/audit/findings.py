@@ -128,6 +128,10 @@ CODES = {
         "OUTPUT_NAME ... PREFIX ...), the prefix being empty), or the function the name of the file: "
         "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) has it in every target that links Torch::Python.",
     ),
+    "needed-path": Code(
+        remedy="Link the library by its name: give it a SONAME (-Wl,-soname,libname.so), or set the property "
+        "IMPORTED_NO_SONAME to ON at the CMake target that imports it. The hook's repair writes the name.",
+    ),
     "never-loaded": Code(
         warning=True,
         remedy="Write `from <package> import _variants` and `_variants.load()` into the package's `__init__.py`.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.audit.binary import ORIGIN
+from hatch_torch_ext.audit.binary import ORIGIN, is_build_path
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.facts import owners, policy, sonames
 from hatch_torch_ext.facts.content import has_cpp_runtime
@@ -41,7 +41,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _bundled(binary, subject)
         for name in filter(sonames.is_python, binary.elf.needed):
             yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
-        if missing := [name for name in unknown(binary, subject) if not sonames.is_python(name)]:
+        other = (name for name in unknown(binary, subject) if not is_build_path(name))
+        if missing := [name for name in other if not sonames.is_python(name)]:
             message = f"needs {some(missing)}: not in the wheel, not of torch or its requirements, not of the system"
             yield finding("missing-library", binary.place, message, variant=subject.variant)
         yield from _processes(binary, subject)

@@ -36,6 +36,11 @@ class _Draft:
         if old != new:
             self.replace.add((old, new))
 
+    def by_name(self, path: str) -> None:
+        """Need the library by its name, unless it is dealt with: ``path`` is of the machine that builds."""
+        if path not in self.remove and path not in self.own and path not in dict(self.replace):
+            self.rename(path, _bare(path))
+
     def finish(self) -> Links:
         return Links(
             remove=tuple(sorted(self.remove)),
@@ -83,6 +88,8 @@ class Linker:
         draft = _Draft()
         for name in binary.elf.needed:
             self._need(binary, name, draft)
+            if "/" in name:  # the linker writes the path of a library without SONAME
+                draft.by_name(name)
         self._torch(binary, draft)
         final = {dict(draft.replace).get(name, name) for name in binary.elf.needed if name not in draft.remove}
         for file, _ in binary.elf.version_needs:
@@ -92,7 +99,7 @@ class Linker:
         return draft.finish()
 
     def _need(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
-        plain = name.rpartition("/")[2]
+        plain = _bare(name)
         sibling = self._siblings.get(plain)
         match self._provided.provider(plain) if sibling is None else None:
             case "python":
@@ -117,9 +124,9 @@ class Linker:
 
     def _other(self, binary: VariantBinary, name: str, sibling: VariantBinary | None, draft: _Draft) -> None:
         if sibling is None and self._excluded(name):
-            self.external[name] = "author"
+            self.external[_bare(name)] = "author"
             if (found := self._search.find(name, binary)) is not None:
-                self.excluded[name] = found[0]
+                self.excluded[_bare(name)] = found[0]
             return
         target = sibling or self._graft(binary, name)
         if target is binary:
@@ -128,7 +135,7 @@ class Linker:
             draft.own[name] = target
 
     def _excluded(self, name: str) -> bool:
-        return any(fnmatchcase(name.rpartition("/")[2], glob) for glob in self._exclude)
+        return any(fnmatchcase(_bare(name), glob) for glob in self._exclude)
 
     def _torch(self, binary: VariantBinary, draft: _Draft) -> None:
         """Set NEEDED of torch's own libraries from the symbols that no file of the variant defines."""
@@ -153,7 +160,7 @@ class Linker:
         if self._sdk.cuda is None:
             if not self._excluded(name):
                 raise RepairError(self._entry, f"`{binary.place}` needs {sonames.plain(name)}, but {self._no_cuda}")
-            self.external[name] = "author"
+            self.external[_bare(name)] = "author"
             return
         draft.cuda = True
         if sonames.is_driver(name):
@@ -165,7 +172,7 @@ class Linker:
             if installed.folder is not None:
                 draft.folders.add(installed.folder)
         elif self._excluded(name):
-            self.external[name] = "author"
+            self.external[_bare(name)] = "author"
         elif others := self._provided.same_stem(name):
             raise RepairError(
                 self._entry,
@@ -185,7 +192,7 @@ class Linker:
         elif sonames.stem(name) == "libgomp":
             draft.rename(name, sonames.plain(name))
         elif self._excluded(name):
-            self.external[name] = "author"
+            self.external[_bare(name)] = "author"
         else:
             raise RepairError(
                 self._entry,
@@ -258,6 +265,10 @@ class Linker:
             copied = f"{source} is copied into the wheel as {graft.name}"
             self._report(f"{self._entry}: {copied} ({provenance.url}{licence})")
         return self.grafts[source]
+
+
+def _bare(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _graft(source: Path, facts: ElfFile, origin: str) -> VariantBinary:
