@@ -497,8 +497,8 @@ def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
     found = find(work)
     assert found.cuda_problem is not None
     assert found.cuda_problem.startswith(
-        "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one comes to "
-        f"lie in {work}"
+        "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one would be "
+        f"in {work}"
     )
     assert found.cuda_problem.endswith("/cuda: move the project to a folder without spaces")
     assert find(work.with_name("my-project")).cuda is not None
