@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 import sys
@@ -306,6 +307,27 @@ def test_subnormal_numbers(tmp_path: Path) -> None:
     message = "makes the processor take subnormal numbers for zero, for all of the process that opens it"
     assert said(f"target_link_libraries(m PRIVATE {linked.stdout})") == ([message], "False")
     assert said("target_compile_options(m PRIVATE -ffast-math)") == ([], "True")
+
+
+@pytest.mark.performs(
+    "Leave out -Wl,-z,x86-64-v3", "or put the code", "take a build of it that is linked without -Wl,-z,x86-64-v3"
+)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+def test_a_file_for_newer_processors(tmp_path: Path) -> None:
+    """The linker's option and -mneeded write what glibc compares with the processor; without them nothing is found."""
+
+    def said(*options: str, graft: bool = False, unopened: bool = False) -> list[tuple[str, str]]:
+        path = compiled(tmp_path, "libf.so", "-s", *options, f__c="int f;")
+        one = AuditedBinary(place=path.name, elf=elf.read(path), graft=graft, unopened=unopened)
+        return [(each.code, each.remedy) for each in binary.check(Subject(variant="label", binaries=(one,)))]
+
+    ((code, remedy),) = said("-Wl,-z,x86-64-v3")
+    assert (code, "Leave out -Wl,-z,x86-64-v3 (LDFLAGS) and -mneeded" in remedy) == ("isa-level", True)
+    ((code, remedy),) = said("-Wl,-z,x86-64-v4", graft=True)
+    assert (code, "take a build of it" in remedy) == ("isa-level", True)
+    assert len(said("-march=x86-64-v3", "-mneeded")) == 1
+    assert said("-Wl,-z,x86-64-v3", unopened=True) == []
+    assert said("-march=x86-64-v3", "-Wl,-z,x86-64-v2") == said() == []
 
 
 @pytest.mark.performs("the name that its PyInit_")

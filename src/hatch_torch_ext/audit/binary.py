@@ -25,6 +25,9 @@ _SOURCE = re.compile(rb"[\w.+/@ =,~-]{1,400}\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hx
 _BEFORE_PATH = re.compile(rb"[\w.)/$}-]")
 STATIC_TLS_SURE, STATIC_TLS_MOST = 256, 1664
 """Bytes of static TLS: up to the first, a library fits into most processes; above the second, into none (glibc)."""
+OLDEST_ISA = 2
+"""The level of x86-64 that every processor has on which torch is used: those of 2009 and later."""
+_OF_A_GRAFT = "The library is of others: take a build of it that is linked without -Wl,-z,x86-64-v3."
 _PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
 _COUNTS = re.compile(rb"/[^\0]{1,4000}\.gcda(?=\0)")
 _LINK_BY_NAME = (
@@ -108,6 +111,10 @@ def _segments(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             f"that a process opens after its start"
         )
         yield finding("static-tls", binary.place, message, variant=subject.variant, warning=not never)
+    if binary.elf.isa_level > OLDEST_ISA and not binary.unopened:
+        message = f"requires a processor of x86-64-v{binary.elf.isa_level}: glibc refuses it on any older one"
+        remedy = _OF_A_GRAFT if binary.graft else None
+        yield finding("isa-level", binary.place, message, variant=subject.variant, remedy=remedy)
     if binary.elf.takes_subnormals_for_zero:
         message = "makes the processor take subnormal numbers for zero, for all of the process that opens it"
         yield finding("fast-math", binary.place, message, variant=subject.variant)

@@ -98,6 +98,11 @@ CODES = {
         remedy="Register under the name of your package: TORCH_LIBRARY(my_package, m). Two packages with one "
         "namespace cannot meet.",
     ),
+    "isa-level": Code(
+        warning=True,
+        remedy="Leave out -Wl,-z,x86-64-v3 (LDFLAGS) and -mneeded, or put the code that needs such processors into a "
+        "library of its own, which the package opens where it fits (`unopened`).",
+    ),
     "libpython": Code(
         remedy="Link Python::Module instead of Python::Python: many Pythons have no libpython to load.",
     ),

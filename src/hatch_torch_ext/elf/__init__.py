@@ -30,6 +30,8 @@ DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERN
 DF_TEXTREL, DF_STATIC_TLS, DF_1_PIE = 0x4, 0x10, 0x08000000
 SYMBOL, SYMBOL_SIZE = "IBBHQQ", 24
 """A row of a symbol table: name, binding and type, visibility, section (0: undefined), value, size."""
+NT_GNU_BUILD_ID, NT_GNU_PROPERTY_TYPE_0 = 3, 5
+GNU_PROPERTY_X86_ISA_1_NEEDED = 0xC0008002
 MAX_VERSIONS = 1 << 16
 STACK_IS_EXECUTABLE_BY_DEFAULT = frozenset({"x86_64"})
 """Machines whose glibc has ``PF_X`` in ``DEFAULT_STACK_PERMS``: without PT_GNU_STACK, the stack is executable."""
@@ -71,6 +73,8 @@ class ElfFile:
     """Bytes of thread-local storage that need the static block, which is laid out when the process starts."""
     takes_subnormals_for_zero: bool = False
     """Whether opening it makes the processor do so (``-ffast-math`` at the link step)."""
+    isa_level: int = 1
+    """The level of x86-64 that the file requires of the processor: 3 for ``x86-64-v3``."""
     runs_when_opened: bool = False
     """Whether it has constructors besides those of the compiler's own startup files (``frame_dummy``)."""
 
@@ -196,6 +200,7 @@ def _facts(path: Path, image: Image) -> ElfFile:
         text_relocations=DT_TEXTREL in first or bool(first.get(DT_FLAGS, 0) & DF_TEXTREL),
         static_tls=_static_tls(image) if first.get(DT_FLAGS, 0) & DF_STATIC_TLS else 0,
         takes_subnormals_for_zero=fast_math,
+        isa_level=_isa_level(image),
         runs_when_opened=first.get(DT_INIT_ARRAYSZ, 0) // 8 > startup,
         has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
         has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
@@ -340,17 +345,36 @@ def _static_tls(image: Image) -> int:
 
 
 def _build_id(image: Image) -> str | None:
+    return next((text[:64].hex() for text in _notes(image, NT_GNU_BUILD_ID, ".note.gnu.build-id")), None)
+
+
+def _isa_level(image: Image) -> int:
+    """Return the highest level that a property names; glibc refuses the file on a processor of a lower one."""
+    level = 1
+    if image.machine != X86_64:
+        return level
+    for text in _notes(image, NT_GNU_PROPERTY_TYPE_0, ".note.gnu.property"):
+        at = 0
+        while at + 12 <= len(text):
+            kind, size, value = (int.from_bytes(text[i : i + 4], "little") for i in (at, at + 4, at + 8))
+            if kind == GNU_PROPERTY_X86_ISA_1_NEEDED and size == 4:  # noqa: PLR2004 - bit 0 is the baseline, bit 1 v2
+                level = max(level, value.bit_length())
+            at += 8 + (size + 7 & ~7)
+    return level
+
+
+def _notes(image: Image, kind: int, section: str) -> Iterator[bytes]:
+    """Yield the texts of GNU's notes of this kind."""
     places = [(s.offset, s.file_size) for s in image.segments if s.type == PT_NOTE]
-    places += [(s.offset, s.size) for s in image.sections if s.name == ".note.gnu.build-id" and s.type != SHT_NOBITS]
+    places += [(s.offset, s.size) for s in image.sections if s.name == section and s.type != SHT_NOBITS]
     for offset, size in places:
         notes, at = image.bytes(offset, min(size, 1 << 16), "a note"), 0
         while at + 12 <= len(notes):
-            name_size, text_size, kind = (int.from_bytes(notes[i : i + 4], "little") for i in (at, at + 4, at + 8))
+            name_size, text_size, type_ = (int.from_bytes(notes[i : i + 4], "little") for i in (at, at + 4, at + 8))
             start = at + 12 + (name_size + 3 & ~3)
-            if kind == 3 and notes[at + 12 : at + 12 + name_size] == b"GNU\0":  # noqa: PLR2004 - NT_GNU_BUILD_ID
-                return notes[start : start + min(text_size, 64)].hex()
+            if type_ == kind and notes[at + 12 : at + 12 + name_size] == b"GNU\0":
+                yield notes[start : start + text_size]
             at = start + (text_size + 3 & ~3)
-    return None
 
 
 DT_RELA, DT_RELASZ, DT_INIT_ARRAY, DT_INIT_ARRAYSZ = 7, 8, 25, 27
