@@ -25,7 +25,7 @@ from hatch_torch_ext.outlets import kernelrules, kernels, parts
 from merged import merge_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hatch_torch_ext.facts.variant import Variant
 
@@ -73,10 +73,15 @@ def wheel(
 
 def put_licence(path: Path, licence: str) -> None:
     """Add a licence to a wheel's METADATA."""
+    change(path, ".dist-info/METADATA", lambda data: data + f"License-Expression: {licence}\n".encode())
+
+
+def change(path: Path, place: str, edit: Callable[[bytes], bytes]) -> None:
+    """Change the member of a wheel whose path ends with ``place``."""
     with zipfile.ZipFile(path) as archive:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
-    (name,) = (each for each in members if each.endswith(".dist-info/METADATA"))
-    members[name] += f"License-Expression: {licence}\n".encode()
+    (name,) = (each for each in members if each.endswith(place))
+    members[name] = edit(members[name])
     record = next(each for each in members if each.endswith("/RECORD"))
     lines = [f"{each},sha256={wheels.digest(data)},{len(data)}" for each, data in members.items() if each != record]
     members[record] = ("\n".join([*lines, f"{record},,"]) + "\n").encode()
@@ -171,6 +176,21 @@ def test_merge_gives_the_wheel_back(tmp_path: Path, capsys: pytest.CaptureFixtur
     again = tmp_path / "again" / fat.name
     assert capsys.readouterr().out == f"{again}\n"
     assert again.read_bytes() == fat.read_bytes()
+
+
+def test_a_wheel_with_an_older_loader_comes_back(tmp_path: Path) -> None:
+    """The kernel has the loader of this version; the files of the one that built the wheel travel beside it."""
+    fat = wheel(tmp_path)
+    with zipfile.ZipFile(fat) as archive:
+        data = archive.read("my_pkg/_torch_ext/help.py")
+    older = data + b"# older\n"
+    before, after = (hashlib.sha256(each).hexdigest().encode() for each in (data, older))
+    change(fat, "_torch_ext/help.py", lambda _: older)
+    change(fat, "_torch_ext/manifest.json", lambda text: text.replace(before, after))
+    made = kernels.write(fat, out=tmp_path / "out")
+    ((folder, _, _),) = made.variants
+    assert b"# older" not in (made.folder / "build" / folder / "_torch_ext" / "help.py").read_bytes()
+    assert kernels.wheel_of(made.folder, out=tmp_path / "again").read_bytes() == fat.read_bytes()
 
 
 @pytest.mark.performs("is damaged: run `hatch-torch-ext kernels` again", "fetch the repository again, or run")
@@ -300,7 +320,7 @@ def test_modules_for_one_python(tmp_path: Path) -> None:
         fat = wheel(tmp_path / python, described(label, python=python))
         text = refused(fat, tmp_path / python / "out")
         assert f"{label} is for {python} only, and a kernel serves every Python from 3.9: build its modules" in text
-        assert "USE_SABI 3.9" in text
+        assert "USE_SABI 3.9 WITH_SOABI" in text
     fat = wheel(tmp_path / "good", described(f"{CPU}_abi3", python="abi3-cp38"))
     assert kernels.write(fat, out=tmp_path / "out").variants
 

@@ -87,7 +87,8 @@ def _about_variants(part: Part) -> Iterator[str]:
             yield (
                 f"{variant.label} is for {variant.python} only, and a kernel serves every Python from 3.{OLDEST_PYTHON}"
                 f": build {modules or 'its modules'} on the limited API of 3.{OLDEST_PYTHON} "
-                f"(`Python_add_library(... USE_SABI 3.{OLDEST_PYTHON} ...)`), or register operators without a module"
+                f"(`Python_add_library(... USE_SABI 3.{OLDEST_PYTHON} WITH_SOABI ...)`), or register operators without "
+                "a module"
             )
         if variant.libc != "glibc":
             yield f"{variant.label} is for {variant.libc}, and kernels for Linux are for glibc: leave its entry out"

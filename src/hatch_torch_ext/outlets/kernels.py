@@ -403,17 +403,16 @@ def _write_record(source: _Source, kernels: Sequence[_Kernel], folder: Path) -> 
     """Write what gives the wheel back: its list of members, and those that no variant's folder holds as they are."""
     folder.mkdir()
     part = source.part
-    kept = {f"{part.prefix}{VARIANTS}", f"{part.prefix}{MANIFEST}"}
-    if source.spaces:
-        kept.add(f"{part.prefix}{OPS}")
-    hashes = {member.path: member.sha256 for member in part.wheel.members}
+    hashes = {member.path: content.sha256(part.wheel.folder / member.path) for member in part.members}
+    names = {each.id: name for each in kernels for name in sorted(source.namespaces)[:1]}
+    held = _sources(folder.parent, {*hashes.values()}, names)
     members = []
     for member in part.members:
-        if member.path in kept or member.path.startswith(f"{part.wheel.dist_info}/"):
+        sha256 = hashes[member.path]
+        if sha256 not in held:
             target = folder / MEMBERS / member.path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((part.wheel.folder / member.path).read_bytes())
-        sha256 = hashes.get(member.path) or content.sha256(part.wheel.folder / member.path)
         members.append([member.path, sha256, list(member.time), member.attributes])
     record = {
         "schema": 1,
