@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 from dataclasses import replace
@@ -16,6 +17,7 @@ from hatch_torch_ext.audit import python
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.config import CMakeConfig
+from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache
 from workbench import ENTRY, PACKAGES, QUICK
 
@@ -310,6 +312,31 @@ def test_a_second_run_resumes_and_another_configuration_starts_anew(bench: Workb
     assert stamp.exists()
     bench.build("names", cmake=CMakeConfig(build_type="Debug"))
     assert not stamp.exists()
+
+
+def test_compilers_with_arguments_and_the_build_type_of_the_environment(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They reach compilers as in plain CMake, and the second build of the folder too."""
+    check = "#ifndef FROM_ENV\n#error no\n#endif\nint ops_{0}(void) {{ return FROM_ENV; }}\n"
+    for name in ("ops.cpp", "ops.c"):
+        (tmp_path / name).write_text(check.format(name[-1]))
+    lists = tmp_path / "CMakeLists.txt"
+    lists.write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(ops C CXX)\nadd_library(ops SHARED ops.cpp ops.c)\n"
+        "install(TARGETS ops DESTINATION .)\nfile(WRITE ${CMAKE_BINARY_DIR}/type ${CMAKE_BUILD_TYPE})\n"
+    )
+    given = "-m64 -DFROM_ENV=4711" if platform.machine() == "x86_64" else "-DFROM_ENV=4711"
+    monkeypatch.setenv("CC", f"cc {given}")
+    monkeypatch.setenv("CMAKE_BUILD_TYPE", "Debug")
+    bench.toolchain = replace(
+        bench.toolchain, cxx=tools.compiler(entry="e", environ={"CXX": f"{bench.toolchain.cxx.path} {given}"})
+    )
+    for _ in range(2):
+        tree = bench.build(str(tmp_path), cmake=CMakeConfig())
+        assert (tree.prefix.parent / "build" / "type").read_text() == "Debug"
+        assert tree.files == ("libops.so",)
+        lists.write_text(f"{lists.read_text()}# configured again\n")
 
 
 @pytest.mark.slow

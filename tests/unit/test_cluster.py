@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import platform
+import shutil
 import tarfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.hooks import shipping
 from hatch_torch_ext.pipeline import cluster, events, memory, worker
 from hatch_torch_ext.pipeline.task import Parcel
+from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.views.board import Board, summary
 from plain import write
 
@@ -83,6 +85,15 @@ def test_a_worker_that_would_build_otherwise(said: dict[str, Any], told: str) ->
     with pytest.raises(ConfigurationError) as caught:
         cluster.check({"tcp://a:1": FITTING, "tcp://b:1": {**FITTING, **said}})
     assert list(caught.value.problems) == [f"The worker tcp://b:1 on far {told}"]
+
+
+@pytest.mark.parametrize("named", ["{}", "ccache {}", "{} -m64", ""])
+def test_the_compiler_of_a_worker(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CXX may name a launcher before the compiler, and arguments after it."""
+    compiler = shutil.which("true")
+    monkeypatch.setattr(tools, "COMPILERS", ("true",))
+    monkeypatch.setenv("CXX", named.format(compiler))
+    assert cluster._probe()()["compiler"] == compiler
 
 
 @pytest.mark.performs("move the folder into the project")

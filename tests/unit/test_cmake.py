@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,11 @@ import pytest
 
 import values
 from hatch_torch_ext.base import escape
-from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import failures, package, replies, surroundings, written
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Job, Sdk, Tool, Toolchain
 
 if TYPE_CHECKING:
@@ -505,3 +507,25 @@ def test_files_that_fill_the_cache_once(args: tuple[str, ...], tmp_path: Path) -
         surroundings.contents_read_once(Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path), {})
         == {}
     )
+
+
+@pytest.mark.performs("put it into CXXFLAGS")
+def test_arguments_of_the_compiler(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CXX is a command: its launcher is left out, its arguments reach CMake as one list, if CMake can take them."""
+    assert "-DCMAKE_CXX_COMPILER=/usr/bin/g++" in surroundings.cache_entries(job)
+    monkeypatch.setattr(tools, "describe_compiler", lambda path, *arguments, entry: f"{path.name} {arguments} {entry}")
+    found = tools.compiler(entry="e", environ={"CXX": f"ccache {sys.executable} -m64 -DL=1"})
+    assert found.arguments == ("-m64", "-DL=1")
+    assert found.version == f"{Path(sys.executable).name} {found.arguments} e"
+    given = replace(job, toolchain=replace(job.toolchain, cxx=found))
+    assert f"-DCMAKE_CXX_COMPILER={found.path};-m64;-DL=1" in surroundings.cache_entries(given)
+    with pytest.raises(ToolchainError) as caught:
+        tools.compiler(entry="e", environ={"CXX": f"{sys.executable} '-DA=b c'"})
+    assert str(caught.value) == (
+        "e: CXX has the argument `-DA=b c`, and CMake cannot pass on one with quotes, spaces or the like: put it into "
+        "CXXFLAGS"
+    )
+    moved = {"CXX": sys.executable, "CXXFLAGS": "'-DA=b c'"}
+    assert tools.compiler(entry="e", environ=moved).arguments == ()
+    with pytest.raises(ToolchainError, match=r"CXX names `g\+\+ '`, which is not on PATH"):
+        tools.compiler(entry="e", environ={"CXX": "g++ '"})

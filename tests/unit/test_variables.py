@@ -21,7 +21,7 @@ MADE_OF = variables.names(Use.COMPILE | Use.FIND)
 
 OF_A_COMPILE = re.compile(
     r"(?:C|CXX|CPP|CUDA|LD)FLAGS|CC|CXX|CUDAHOSTCXX|CUDAARCHS|CUDA_(?:HOME|PATH)|SOURCE_DATE_EPOCH|TORCH_CUDA_ARCH_LIST"
-    r"|(?:NVCC|PKG_CONFIG|GCC|COMPILER|CCC)_\w+|PKG_CONFIG|\w*(?:(?<!R)(?<!RUN)PATH|_LAUNCHER|_ROOT)|CMAKE_TOOLCHAIN_FILE"
+    r"|(?:NVCC|PKG_CONFIG|GCC|COMPILER|CCC)_\w+|PKG_CONFIG|CMAKE_BUILD_TYPE|\w*(?:(?<!R)(?<!RUN)PATH|_LAUNCHER|_ROOT)|CMAKE_TOOLCHAIN_FILE"
 )
 """The names of variables that CMake, compilers and what they start read from the environment."""
 NOT_OF_THE_ENVIRONMENT = {
@@ -96,7 +96,7 @@ def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "x")
     sent = {name for name in cluster._environ("1.0") if name in TABLE}
     arguments = {"CFLAGS", "CPPFLAGS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"}
-    assert sent == {*arguments, "CUDAARCHS", "SOURCE_DATE_EPOCH"}
+    assert sent == {*arguments, "CMAKE_BUILD_TYPE", "CUDAARCHS", "SOURCE_DATE_EPOCH"}
 
 
 def test_what_cmake_files_read() -> None:

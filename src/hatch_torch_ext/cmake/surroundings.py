@@ -182,12 +182,17 @@ LIBRARY_OF_PYTHON = (
 def cache_entries(job: Job) -> tuple[str, ...]:
     """Return the ``-D`` arguments: this project's first, then the author's ``define``, which override them."""
     author = [f"-D{name}={value}" for name, value in job.config.cmake.define if name != package.BEFORE]
+    environ = job.entry.environ(os.environ)
     ours = {
-        "CMAKE_BUILD_TYPE": job.config.cmake.build_type,
+        "CMAKE_BUILD_TYPE": job.config.cmake.build_type or environ.get("CMAKE_BUILD_TYPE") or "Release",
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",  # for editors
         "CMAKE_INSTALL_PREFIX": job.prefix,
         "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
-        **({"CMAKE_CXX_COMPILER": job.toolchain.cxx.path} if job.toolchain.target is None else {}),
+        **(
+            {"CMAKE_CXX_COMPILER": ";".join((str(job.toolchain.cxx.path), *job.toolchain.cxx.arguments))}
+            if job.toolchain.target is None
+            else {}
+        ),
         **toolchainfile.cache_entries(job),
         "CMAKE_POLICY_VERSION_MINIMUM": POLICY_FLOOR,
         "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",

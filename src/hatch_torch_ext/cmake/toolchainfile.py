@@ -55,7 +55,8 @@ def write(job: Job) -> None:
         ("CMAKE_C_COMPILER", target.cc),
         ("CMAKE_CXX_COMPILER", toolchain.cxx.path),
         *((f"CMAKE_{language}_COMPILER_TARGET", triplet) for language in ("C", "CXX")),
-        *((f"CMAKE_{language}_FLAGS_INIT", rest) for language in ("C", "CXX")),
+        ("CMAKE_C_FLAGS_INIT", " ".join([*([rest] if rest else []), *target.cc_flags])),
+        ("CMAKE_CXX_FLAGS_INIT", rest),
         ("CMAKE_SYSROOT", target.sysroot),
         ("CMAKE_CROSSCOMPILING_EMULATOR", job.package / RUNNER),
         # Searched first: find_library() finds that machine's parts of the C library.

@@ -97,13 +97,13 @@ class CMakeConfig:
         sentence="CMake variables: strings, numbers, booleans (`ON`/`OFF`), arrays (joined by `;`); they go before our "
         "own",
     )
-    build_type: str = option(
+    build_type: str | None = option(
         "cmake.build-type",
         kinds.TEXT,
         section=COMPILED,
-        default="Release",
+        default=None,
         says='`"Release"`',
-        sentence="`CMAKE_BUILD_TYPE`",
+        sentence="`CMAKE_BUILD_TYPE`; without the option, the environment variable `CMAKE_BUILD_TYPE` gives it",
     )
     torch_package: Literal["hatch-torch-ext", "upstream"] = option(
         "cmake.torch-package",

@@ -239,7 +239,7 @@ def below(root: Path, cross: Cross) -> Cross:
     """Return the options with paths relative to the project's root resolved; bare names are looked up later."""
 
     def counted(value: str | None, *, folder: bool) -> str | None:
-        return str(root / value) if value is not None and (folder or "/" in value) else value
+        return str(root / value) if value is not None and (folder or "/" in value.partition(" ")[0]) else value
 
     return Cross(
         machine=cross.machine,

@@ -1,7 +1,7 @@
 """The environment variables that matter to a compile, each with what depends on it: the only such list.
 
-Variables that a build sets itself, whatever the user's are, are not in it: ``Torch_DIR``, ``CUDAToolkit_ROOT``,
-``CMAKE_BUILD_TYPE``. ``PATH`` is not either, since every isolated build has its own: what is found there counts.
+Variables that a build sets itself, whatever the user's are, are not in it: ``Torch_DIR``, ``CUDAToolkit_ROOT``.
+``PATH`` is not either, since every isolated build has its own: what is found there counts.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ TABLE = MappingProxyType(
         "CXX": _MADE_FROM,
         "CXXFLAGS": _MADE_FROM | Use.FLAGS,
         "LDFLAGS": _MADE_FROM | Use.FLAGS,
+        "CMAKE_BUILD_TYPE": _MADE_FROM | Use.VALUE,
         "CMAKE_TOOLCHAIN_FILE": Use.COMPILE,
         "SOURCE_DATE_EPOCH": Use.COMPILE | Use.VALUE,
         # https://gcc.gnu.org/onlinedocs/gcc/Environment-Variables.html, https://clang.llvm.org/docs/UsersManual.html

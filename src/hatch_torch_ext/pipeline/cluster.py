@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import socket
 import tarfile
@@ -340,7 +339,7 @@ def _differing(there: Mapping[str, str | None], here: Mapping[str, str]) -> str:
 
 def _probe() -> Callable[[], dict[str, Any]]:
     """Return the function that examines a worker; it is sent by value, since a worker may not have this package."""
-    names = tools.COMPILERS
+    names, launchers = tools.COMPILERS, tools.LAUNCHERS
 
     def probe() -> dict[str, Any]:
         import contextlib
@@ -357,7 +356,8 @@ def _probe() -> Callable[[], dict[str, Any]]:
                 from hatch_torch_ext.pipeline import memory
 
                 builder = memory.own_digest()
-        names_of_cxx = shlex.split(os.environ.get("CXX", ""))[-1:] or names
+        words = os.environ.get("CXX", "").split()
+        names_of_cxx = [word for word in words if os.path.basename(word) not in launchers][:1] or names  # noqa: PTH119
         return {
             "host": socket.gethostname(),
             "version": own,

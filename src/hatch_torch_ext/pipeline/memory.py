@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import platform
-import shlex
 import shutil
 import threading
 import time
@@ -264,7 +263,7 @@ def _version(name: str) -> str | None:
 
 def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
     others = crosscompiler.programs(entry.machine) if entry.machine not in {None, platform.machine()} else ()
-    return [*(shlex.split(environ.get("CXX", ""))[:2] or tools.COMPILERS), *others]
+    return [*(tools.command(environ.get("CXX", ""))[:1] or tools.COMPILERS), *others]
 
 
 def _cmake_texts(paths: Iterable[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.toolchain import compilercache, crosscompiler, cuda, tools
@@ -55,7 +56,8 @@ def find(
     )
     cache = compilercache.find(config, entry=entry.name, report=lambda line: report(f"{entry.name}: {line}"))
     made_for = f" for {target.machine}" if target is not None else ""
-    report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({cxx.path})")
+    called = shlex.join([str(cxx.path), *cxx.arguments])
+    report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({called})")
     # A toolkit is reported once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
     if toolkit is None and sdk.cuda is not None and entry.gpu:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")

@@ -59,11 +59,11 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
             entry.name, f"option `cross.{machine}.sysroot` names {sysroot}, which {why}: it must be that of {machine}"
         )
     for name in names:
-        words = [word for word in shlex.split(name) if Path(word).name not in tools.LAUNCHERS]
+        words = tools.command(name)
         path = shutil.which(words[0]) if words else None
         if path is None:
             continue
-        tool = Tool(path=Path(path), version=tools.describe_compiler(Path(path), entry=entry.name))
+        tool = Tool(path=Path(path), version=tools.describe_compiler(Path(path), *words[1:], entry=entry.name))
         flags, folder = tuple(words[1:]), sysroot
         if tool.version.startswith("Clang"):
             flags = (*flags, f"--target={machine}-linux-gnu")
@@ -76,12 +76,14 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
                 f"option `cross.{machine}.cxx`, or its sysroot by `cross.{machine}.sysroot`"
                 + (f" (it is {folder} now)" if folder is not None else ""),
             )
-        cc = option.cc if option is not None and option.cc is not None else _c_compiler(tool.path)
+        given = tools.command(option.cc) if option is not None and option.cc is not None else []
+        cc = given[0] if given else _c_compiler(tool.path)
         libraries = _libraries(tool.path, flags) if folder is None else None
         usual = _usual_sysroot(machine)
         return tool, CrossTarget(
             machine=machine,
             cc=Path(found) if cc is not None and (found := shutil.which(cc)) is not None else None,
+            cc_flags=tuple(given[1:]),
             flags=flags,
             sysroot=folder,
             libraries=libraries,

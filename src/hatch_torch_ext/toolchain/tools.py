@@ -131,12 +131,28 @@ def _version(path: Path, entry: str) -> str:
 
 def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
     """Return the C++ compiler: ``CXX`` if it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
-    named = [part for part in shlex.split(environ.get("CXX", "")) if Path(part).name not in LAUNCHERS]
+    named = command(environ.get("CXX", ""))
     names: Sequence[str] = named[:1] or COMPILERS
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
         raise ToolchainError(entry, _no_compiler(named, environ))
-    return Tool(path=Path(path), version=describe_compiler(Path(path), entry=entry))
+    arguments = tuple(named[1:])
+    if odd := next((word for word in arguments if shlex.quote(word) != word), None):
+        raise ToolchainError(
+            entry,
+            f"CXX has the argument `{odd}`, and CMake cannot pass on one with quotes, spaces or the like: put it into "
+            "CXXFLAGS",
+        )
+    return Tool(path=Path(path), version=describe_compiler(Path(path), *arguments, entry=entry), arguments=arguments)
+
+
+def command(text: str) -> list[str]:
+    """Return the compiler and the arguments that ``CXX`` or an option names, without a launcher before them."""
+    try:
+        words = shlex.split(text)
+    except ValueError:  # a quote that does not end: no program has this name
+        words = [text]
+    return [word for word in words if Path(word).name not in LAUNCHERS]
 
 
 def _no_compiler(named: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -185,10 +201,10 @@ def _how_to_install(environ: Mapping[str, str], release: Path = RELEASE) -> str:
     return "`apt-get install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL, manylinux images)"
 
 
-def describe_compiler(path: Path, *, entry: str) -> str:
+def describe_compiler(path: Path, *arguments: str, entry: str) -> str:
     """Return the compiler and its version in CMake's notation: ``GNU 12.2.0``, ``Clang 16.0.6``."""
     try:
-        output = answer(path, "-dM", "-E", "-x", "c++", "/dev/null", timeout=TIMEOUT)
+        output = answer(path, *arguments, "-dM", "-E", "-x", "c++", "/dev/null", timeout=TIMEOUT)
     except ProcessError as error:
         message = f"{error}\n{error.output}".rstrip()
         raise ToolchainError(
@@ -219,7 +235,7 @@ def check_runtime(
     What it compiles would then be a fault of the audit (``static-runtime``), after minutes. With ``ignored``, it is
     only reported. ``flags`` are the compiler's own (for another machine).
     """
-    given = [word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, ""))]
+    given = [*cxx.arguments, *(word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, "")))]
     if not links_runtime(cxx.path, (*flags, *given)):
         return
     sentence = (
@@ -227,7 +243,7 @@ def check_runtime(
         "no numbers, and an exception ends the process"
     )
     if not links_runtime(cxx.path, tuple(flags)):
-        who, remedy = "CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
+        who, remedy = "CXX, CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
     else:
         who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
     if ignored:

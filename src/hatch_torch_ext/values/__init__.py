@@ -182,10 +182,11 @@ class Sdk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A program: its absolute path and the version that it reports."""
+    """A program: its absolute path and the version that it reports; ``arguments`` go before all others."""
 
     path: Path
     version: str
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +227,8 @@ class CrossTarget:
 
     machine: str
     cc: Path | None = None
+    cc_flags: tuple[str, ...] = ()
+    """More of them, for the C compiler only."""
     flags: tuple[str, ...] = ()
     sysroot: Path | None = None
     libraries: Path | None = None

@@ -70,7 +70,8 @@ def _of_others() -> str:
 # 2. A build that exists -----------------------------------------------------------------------------------------------
 
 _ENVIRON = (  # variables that affect what is compiled
-    *("CC", "CFLAGS", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS"),
+    *("CC", "CFLAGS", "CMAKE_BUILD_TYPE", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME"),
+    *("CUDA_PATH", "CXX", "CXXFLAGS"),
     *("LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "TORCH_CUDA_ARCH_LIST"),
 )
 
