@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext import config as configuration
+from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import folders
 from hatch_torch_ext.config.options import Options
+from hatch_torch_ext.hooks import shipping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,3 +180,43 @@ def test_project_name_with_capitals(project: Path) -> None:
     assert package(project, project="My.Pkg") == ("my_pkg", project / "src" / "my_pkg")
     (project / "src" / "My_Pkg" / "__init__.py").touch()
     assert package(project, project="My.Pkg") == ("My_Pkg", project / "src" / "My_Pkg")
+
+
+@pytest.mark.performs("write `package = ", "and `packages = [")
+@pytest.mark.parametrize("prefix", ["src/", ""])
+def test_a_package_in_a_namespace(prefix: str, project: Path) -> None:
+    """A project that is named for its namespace: both lines that it needs, and hatchling packs the package then."""
+    place = project / f"{prefix}myns/my_pkg"
+    place.mkdir(parents=True)
+    (place / "__init__.py").touch()
+    (fault,) = faults(project, project="myns.my-pkg")
+    lines = f'write `package = "myns.my_pkg"` {HOOK}, and `packages = ["{prefix}myns"]`'
+    assert lines in fault
+    assert package(project, "myns.my_pkg") == ("myns.my_pkg", place)
+    (project / "pyproject.toml").write_text('[project]\nname = "myns.my-pkg"\nversion = "1"\n')
+    config = configuration.parse({"package": "myns.my_pkg"}, root=project, project_name="myns.my-pkg", environ={})
+    with pytest.raises(ConfigurationError, match=rf'Name its folder there: `packages = \["{prefix}myns"\]`'):
+        shipping.check_package(str(project), config)
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "myns.my-pkg"\nversion = "1"\n'
+        f'[tool.hatch.build.targets.wheel]\npackages = ["{prefix}myns"]\n'
+    )
+    assert "myns/my_pkg/__init__.py" in shipping.of_wheel(str(project))
+
+
+@pytest.mark.performs("make a link in the project")
+def test_an_sdist_without_the_sources_of_cmake(project: Path) -> None:
+    """Sources beside the project are in no sdist; behind a link in the project they are."""
+    root = project / "python"
+    (root / "my_pkg").mkdir(parents=True)
+    (root / "my_pkg" / "__init__.py").touch()
+    (root / "pyproject.toml").write_text('[project]\nname = "my-pkg"\nversion = "1"\n')
+    source = folders.source(Options(raw={"source": "../csrc"}, problems=[]), root)
+    (source / "ops.cpp").touch()
+    found = re.search(r"`ln -s (\S+) csrc`", shipping.outside(str(root), source) or "")
+    assert found is not None
+    assert "csrc/ops.cpp" not in shipping.of_sdist(str(root))
+    (root / "csrc").symlink_to(found[1])
+    assert {"csrc/CMakeLists.txt", "csrc/ops.cpp"} <= shipping.of_sdist(str(root))
+    assert folders.source(Options(raw={"source": "csrc"}, problems=[]), root) == source
+    assert shipping.outside(str(root), source) is None

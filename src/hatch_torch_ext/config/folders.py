@@ -57,7 +57,9 @@ def package(
     if _installs_files(options, root):
         return folders[-1]
     places = alternatives([folder.relative_to(root).as_posix() for _, folder in reversed(folders)])
-    if named is None:
+    if named is None and (dotted := _in_namespace(root, project_name)) is not None:
+        options.problems.append(f"No folder {places} for the package of project `{project_name}`; {dotted}")
+    elif named is None:
         options.problems.append(
             f"No folder {places} for the package of project `{project_name}`; create it, or name another package with "
             f"option `package` {HOOK}{_elsewhere(root, names[-1])}"
@@ -65,6 +67,21 @@ def package(
     else:
         options.fault("package", f"is `{named}`, but there is no folder {places}; create it, or correct the name")
     return names[0], root
+
+
+def _in_namespace(root: Path, project_name: str) -> str | None:
+    """Return the remedy for project `myns.my-pkg` with the folder ``myns/my_pkg``, which hatchling does not find."""
+    dotted = project_name.replace("-", "_")
+    if "." not in dotted:
+        return None
+    for prefix in ("src/", ""):
+        for name in dict.fromkeys([dotted, dotted.lower()]):
+            if (root / prefix / name.replace(".", "/")).is_dir():
+                return (
+                    f'write `package = "{name}"` {HOOK}, and `packages = ["{prefix}{name.partition(".")[0]}"]` below '
+                    "`[tool.hatch.build.targets.wheel]`"
+                )
+    return None
 
 
 _INSTALLING = re.compile(r"^\s*install\s*\(\s*(?!TARGETS|EXPORT)", re.IGNORECASE | re.MULTILINE)

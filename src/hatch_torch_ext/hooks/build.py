@@ -88,6 +88,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
             if found := epoch_faults(os.environ):
                 self.app.abort(f"hatch-torch-ext: {found[0]}")
+            self._check_sdist()
             return
         try:
             with contextlib.ExitStack() as held:
@@ -116,6 +117,16 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             )
         except Exception as error:  # noqa: BLE001 -- the last boundary: no traceback of ours reaches the user
             self._abort_at(error)
+
+    def _check_sdist(self) -> None:
+        """Warn if the sdist cannot hold the C++ sources; faults of the options are for the build of a wheel."""
+        from hatch_torch_ext.hooks import shipping
+
+        named = self.config.get("source")
+        if self.target_name == "sdist" and isinstance(named, str):
+            note = shipping.outside(self.root, (Path(self.root) / named).resolve())
+            if note is not None:
+                self._warn(note)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Audit the finished wheel, and delete it if it fails, so that it cannot be published.

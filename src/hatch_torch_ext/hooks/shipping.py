@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import zipfile
@@ -71,10 +72,25 @@ def check_package(root: str, config: Config) -> None:
 
 def sdist_lacks_cmake(root: str, config: Config) -> str | None:
     """Return a note for the author if no wheel could be built from an sdist of the project, else None."""
+    if (note := outside(root, config.source)) is not None:
+        return note
     if (why := left_out(root, "sdist", config.source / "CMakeLists.txt")) is None:
         return None
     folder = config.source.relative_to(config.root)
     return f"an sdist would lack `{folder}`, so no wheel could be built from it: {why}."
+
+
+def outside(root: str, source: Path) -> str | None:
+    """Return the note on a folder of CMakeLists.txt beside the project that no link in it leads to, else None."""
+    top, lists = Path(root).resolve(), source / "CMakeLists.txt"
+    packed = (top / place for place in of_sdist(root) if place.endswith(lists.name))
+    if source.is_relative_to(top) or not lists.is_file() or any(path.resolve() == lists for path in packed):
+        return None
+    link = os.path.relpath(source, top)
+    return (
+        f"an sdist would lack `{link}`, which is outside of the project, so no wheel could be built from it: make a "
+        f'link in the project, `ln -s {link} csrc`, and write `source = "csrc"`; hatchling packs the files behind it.'
+    )
 
 
 def wheel_lacks_python(root: str, config: Config, wheel: Path) -> Iterator[str]:
@@ -143,9 +159,9 @@ def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole:
     config = (SdistBuilder if target == "sdist" else WheelBuilder)(root).config
     try:
         place = file.relative_to(Path(root).resolve()).as_posix()
-    except ValueError:
-        return None
-    if config.path_is_artifact(place) or not config.path_is_excluded(place):
+        if config.path_is_artifact(place) or not config.path_is_excluded(place):
+            return None
+    except ValueError:  # outside of the project, or hatchling's configuration selects nothing
         return None
     for ignored in () if config.ignore_vcs else config.vcs_exclusion_files["git"]:
         for line in reversed(Path(ignored).read_text(encoding="utf-8").splitlines()):
