@@ -7,12 +7,11 @@ metadata without a build.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from hatchling import build as hatchling
 from hatchling.build import (
-    build_editable,
-    build_sdist,
-    build_wheel,
     get_requires_for_build_editable,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
@@ -40,3 +39,34 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: d
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: dict[str, Any] | None = None) -> str:
     """Do the same for an editable install, whose metadata are the same."""
     return prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Build a wheel by hatchling, and return its name."""
+    _note(config_settings)
+    return hatchling.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Do the same for an editable install."""
+    _note(config_settings)
+    return hatchling.build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
+    """Build an sdist by hatchling, and return its name."""
+    _note(config_settings)
+    return hatchling.build_sdist(sdist_directory, config_settings)
+
+
+def _note(config_settings: dict[str, Any] | None) -> None:
+    """Show which settings of the front end (``-C``) have no effect: neither hatchling nor the hook reads any."""
+    if config_settings:
+        sys.stderr.write(
+            f"torch-ext: config settings (-C) are not read: {', '.join(config_settings)}; the options of the hook "
+            "torch-ext in pyproject.toml are, and the HATCH_TORCH_EXT_* variables\n"
+        )

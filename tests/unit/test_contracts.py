@@ -12,6 +12,8 @@ from importlib import resources
 
 import pytest
 
+from hatch_torch_ext import backend
+
 
 @pytest.mark.parametrize(
     ("module", "name", "parameters"),
@@ -44,3 +46,12 @@ def test_hatch_and_hatchling_find_the_hooks() -> None:
     hooks = importlib.import_module("hatch_torch_ext.hooks")
     assert hooks.hatch_register_build_hook()[0].PLUGIN_NAME == "torch-ext"
     assert hooks.hatch_register_metadata_hook().PLUGIN_NAME == "torch-ext"
+
+
+def test_settings_that_are_not_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A setting of the front end is named, and hatchling gets it as before; without one nothing is shown."""
+    monkeypatch.setattr("hatchling.build.build_wheel", lambda *given: repr(given))
+    assert backend.build_wheel("dist") == "('dist', None, None)"
+    assert capsys.readouterr().err == ""
+    assert backend.build_wheel("dist", {"cmake.define.A": "1"}) == "('dist', {'cmake.define.A': '1'}, None)"
+    assert "config settings (-C) are not read: cmake.define.A; the options" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.variables import TABLE, Use
+from hatch_torch_ext.hooks import build
 from hatch_torch_ext.pipeline import cluster, memory
 from hatch_torch_ext.pipeline.task import Task
 from hatch_torch_ext.resources import _variants
@@ -105,3 +106,11 @@ def test_what_cmake_files_read() -> None:
     assert sorted(variables.of_cmake([text])) == [
         *("FLAVOUR", "FMT_ROOT", "FOO_ROOT", "Foo_DIR", "Foo_ROOT", "fmt_DIR", "fmt_ROOT"),
     ]
+
+
+def test_a_variable_of_other_backends() -> None:
+    """CMAKE_ARGS, which the build does not read, is named with what is read."""
+    assert "the environment variable CMAKE_ARGS is not read; the options" in str(
+        build._not_read({"CMAKE_ARGS": "-DA=1"})
+    )
+    assert build._not_read({"CMAKE_ARGS": " "}) is None

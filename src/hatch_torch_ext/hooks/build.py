@@ -420,6 +420,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             environ=os.environ,
             sources=shipping.package_folders(self.build_config),
         )
+        if (unread := _not_read(os.environ)) is not None:
+            self._warn(unread)
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
             raise ConfigurationError(
@@ -453,6 +455,16 @@ class Misspelt(TorchExtBuildHook):
             "hatch-torch-ext: the build hook is called `torch-ext`, with a dash: write `hooks.torch-ext` in place of "
             "`hooks.torch_ext`."
         )
+
+
+def _not_read(environ: Mapping[str, str]) -> str | None:
+    """Return the note on a variable that other build backends read, and this hook does not."""
+    if not environ.get("CMAKE_ARGS", "").strip():
+        return None
+    return (
+        "the environment variable CMAKE_ARGS is not read; the options `cmake.args` and `cmake.define` are, and the "
+        "variables CXXFLAGS, LDFLAGS and CMAKE_BUILD_TYPE"
+    )
 
 
 def _move(wheel: Path, target: Path) -> None:
