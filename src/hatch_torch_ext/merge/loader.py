@@ -116,6 +116,7 @@ def _files(placed: PlacedVariant) -> list[object]:
             "registers": file.registers and not file.unopened,
             "namespaces": list(file.namespaces),
             "operators": list(file.operators),
+            **({"unopened": True} if file.unopened else {}),
             **({"fragments": list(file.fragments)} if file.fragments else {}),
             **({"classes": True} if file.classes else {}),
         }

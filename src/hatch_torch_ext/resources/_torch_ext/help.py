@@ -894,9 +894,9 @@ def as_json() -> str:
 
 
 _CHECK = """
-import importlib, sys
+import importlib, json, sys
 import torch
-name, folder, *sys.path[:] = sys.argv[1:]
+name, folder, modules, *sys.path[:] = sys.argv[1:]
 if folder:
     package = type(sys)(name.rpartition(".")[0])
     package.__path__ = [folder]
@@ -904,7 +904,14 @@ if folder:
 names = torch._C._dispatch_get_all_op_names
 before = set(names())
 importlib.import_module(name).load()
-print(*sorted(set(names()) - before), sep=", ")
+failed = []
+for module in modules.split():
+    print("\\nimporting", module, flush=True)
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        failed.append(f"{module} cannot be imported: {type(error).__name__}: {error}")
+print("\\n" + json.dumps([failed, sorted(set(names()) - before)]))
 """
 
 
@@ -927,7 +934,11 @@ def library_path() -> str:
 
 
 def check() -> str:
-    """Compare every file of the chosen variant with its hash, load it in another process, list its operators."""
+    """Compare every file of the chosen variant with its hash, load it in another process, list its operators.
+
+    That process imports the Python modules too.
+    """
+    import json
     import subprocess
 
     choice = loader._choose()
@@ -943,11 +954,18 @@ def check() -> str:
     up = [os.pardir] * (1 + len(loader.PACKAGE.split(".")))
     own = [] if loader.__package__ else [os.path.normpath(os.path.join(loader.ROOT, *up))]  # run by the file's path
     folder = os.path.dirname(loader.ROOT) if "kernel" in loader.DATA else ""  # of a package on no path of Python's
-    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", folder, *own, *sys.path]
+    opened = [file for file in choice.variant["files"] if file["module"] and not file.get("unopened")]
+    modules = " ".join(f"{loader.PACKAGE}.{file['module']}" for file in opened)
+    command = [sys.executable, "-c", _CHECK, f"{loader.PACKAGE}._variants", folder, modules, *own, *sys.path]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    last = (done.stdout.decode(errors="replace").splitlines() or [""])[-1]
     if done.returncode:
-        raise loader.LoadError(f"{choice.label} failed: the process that loaded it ended with status {done.returncode}")
-    operators = done.stdout.decode().splitlines()[-1]
+        doing = f"imported {last.split()[1]}" if last.startswith("importing ") else "loaded it"
+        raise loader.LoadError(f"{choice.label} failed: the process that {doing} ended with status {done.returncode}")
+    failed, registered = json.loads(last)
+    if failed:
+        raise loader.LoadError("\n".join(f"{choice.label} failed: {each}" for each in failed))
+    operators = ", ".join(registered)
     if not operators and not any(file["registers"] or file["module"] for file in choice.variant["files"]):
         return f"{choice.label} is whole, but load() opens nothing of it: no file registers an operator or a class"
     return f"{choice.label} works; its operators: {operators or 'none'}"
