@@ -784,22 +784,11 @@ def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: 
 
 
 def test_a_module_that_cannot_be_imported_is_told_by_the_check(torch: Torch, binaries: Path) -> None:
-    """``--check`` imports the modules that load() leaves to the package; one that kills the process is named too."""
-    killer = torch.site / "_killer.so"
-    source = "#include <stdlib.h>\nvoid *PyInit__killer(void) { abort(); }"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", killer], input=source, text=True, check=True)
-    expected = {
-        "_C.so": (0, "it works; its operators: none"),
-        "_bad.so": (1, "it failed: {}._bad cannot be imported: RuntimeError: the extension's own words"),
-        "_killer.so": (1, "it failed: the process that imported {}._killer ended with status -6"),
-    }
-    for name, file in (("my_pkg", binaries / "_C.so"), ("bad", binaries / "_bad.so"), ("killer", killer)):
-        install(torch.site, name, file)
-        done = torch.run("-m", f"{name}._variants", "--check", check=False)
-        status, words = expected[file.name]
-        assert (done.returncode, (done.stdout + done.stderr).splitlines()[-1]) == (status, words.format(name))
-    install(torch.site, "choosing", killer, file={"unopened": True})  # the package knows which of them fits
-    assert torch.run("-m", "choosing._variants", "--check").returncode == 0
+    """``--check`` imports the modules that load() leaves to the package, and names the one that fails."""
+    install(torch.site, "my_pkg", binaries / "_C.so", binaries / "_bad.so")
+    done = torch.run("-m", "my_pkg._variants", "--check", check=False)
+    words = "it failed: my_pkg._bad cannot be imported: RuntimeError: the extension's own words"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, words)
 
 
 def test_a_crash_while_loading_is_told_by_the_check(torch: Torch) -> None:
