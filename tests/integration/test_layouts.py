@@ -219,7 +219,7 @@ def test_a_generated_module_that_each_variant_has_is_not_missed(make: Make) -> N
         (
             "",
             "[tool.uv]\noverride-dependencies = ['torch==2.9.*']\n",
-            "and gave torch 2.9.0, as its settings say: correct",
+            "to torch 2.9.0, as its settings say: correct",
         ),
     ],
 )
