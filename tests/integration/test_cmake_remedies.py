@@ -215,7 +215,7 @@ def test_headers_of_python_in_a_library(make: Make) -> None:
     )
     source = '#include <torch/csrc/python_headers.h>\nextern "C" void keep(PyObject* it) {{ Py_{}Ref(it); }}'
     said = fails(lambda: make(lines.format("torch"), ops_cpp=source.format("Inc")))
-    target, header, instead = re.search(r"link (\S+), or include (\S+) instead of (\S+),", said).groups()  # type: ignore[union-attr]
+    target, header, instead = re.search(r"link (\S+), or include (\S+) instead of (\S+):", said).groups()  # type: ignore[union-attr]
     assert instead == "torch/extension.h"
     assert codes(make(lines.format(target), ops_cpp=source.format("Inc")), "libops.so") == ["python-in-library"]
     assert f"#include <{header}>\n" in (PACKAGES / "operators" / "operators.cpp").read_text(encoding="utf-8")

@@ -355,8 +355,12 @@ def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> 
     assert said["missing"] == (
         f"ImportError: missing: {place['missing']} cannot be read (No such file or directory) {repair} missing"
     )
-    for damaged in "short", "spoiled", "bitten":
+    for damaged in "short", "spoiled":
         assert said[damaged] == f"ImportError: {damaged}: {place[damaged]} is damaged {repair} {damaged}"
+    changed = (
+        f"{place['bitten']} was changed after it was built (sha256 {sha256}). If that was meant (patchelf, objcopy): "
+    )
+    assert said["bitten"].startswith(f"ImportError: bitten: {changed}")
     assert said["stranger"] == (f"ImportError: stranger: it cannot be opened: {stranger_place}: undefined symbol: gone")
     assert said["wrong"].startswith(
         "ImportError: wrong: none of its compiled variants (1) fits here.\nHere: torch 2.13."
