@@ -222,7 +222,7 @@ def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> No
 def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: bool) -> None:  # noqa: FBT001
     """Hatch makes a folder of an environment's name as it is: one that climbs is refused, and nothing is made."""
     asked = replace(entry("packaging"), name="matrix.2.8-../../../escaped")
-    with pytest.raises(EnvironmentCreationError, match=r"`\.\.` in that leads out of the folder"):
+    with pytest.raises(EnvironmentCreationError, match=r"its `\.\.` leads out of the folder"):
         environments.of_entry(asked, root=tmp_path, shared_with_author=shared, data=tmp_path / "data")
     assert list(tmp_path.iterdir()) == []
     # With `sdk = "thin"`, as the message has it:
