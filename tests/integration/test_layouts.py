@@ -390,7 +390,6 @@ def test_variables_of_cmake_that_would_lead_elsewhere(make: Make, tmp_path: Path
         "CMAKE_INSTALL_MODE": "SYMLINK",
         "CMAKE_INSTALL_PREFIX": str(tmp_path / "elsewhere"),
         "CMAKE_GENERATOR": "Unix Makefiles",
-        "CMAKE_BUILD_TYPE": "Debug",
         "CMAKE_COLOR_DIAGNOSTICS": "ON",
         "CLICOLOR_FORCE": "1",
         "NINJA_STATUS": "[%f] ",
