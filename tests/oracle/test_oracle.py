@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from oracle.workshop import Built
 
-COUNT = 8
+COUNT = 6
 """Projects in every run; the command of ``run.py`` has as many as there are."""
 CHOICES = projects.choices(COUNT, at_hand=projects.EVERYWHERE)
 
