@@ -448,7 +448,7 @@ def imported(
 ) -> list[tuple[str, str]]:
     """Return code and message of what the Python files of `my_pkg` (name -> text) import and open."""
     texts = {f"my_pkg/{name}.py": text for name, text in {"__init__": "", **files}.items()}
-    found = audit.check_imports("my_pkg", texts, modules=modules, elsewhere=elsewhere)
+    found = audit.check_imported("my_pkg", texts, modules=modules, elsewhere=elsewhere)
     return [(each.code, each.message) for each in found]
 
 

@@ -56,13 +56,12 @@ def add_variants(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser("variants", help="split a wheel by backend into variant wheels (PEP 825)")
     command.add_argument("wheel", metavar="WHEEL", type=path)
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheels go")
-    command.add_argument("--max-size", metavar="SIZE", help="an index's limit, such as 100MB: say which form fits it")
+    add_max_size(command)
     command.set_defaults(run=run_variants)
 
 
 def run_variants(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    # JOINED
     from hatch_torch_ext.outlets import variantwheels
 
     limit = size_limit(options.max_size)
@@ -79,13 +78,12 @@ def add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command = commands.add_parser("index", help="make exact wheels, one for each variant, and a static index of them")
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="the folder of the index")
-    command.add_argument("--max-size", metavar="SIZE", help="an index's limit, such as 100MB: say which form fits it")
+    add_max_size(command)
     command.set_defaults(run=run_index)
 
 
 def run_index(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    # JOINED
     from hatch_torch_ext.outlets import exact
 
     limit = size_limit(options.max_size)
@@ -144,6 +142,11 @@ def run_kernels(options: argparse.Namespace) -> int:
     for note in made.notes:
         terminal.complain(f"note: {note}")
     return 0
+
+
+def add_max_size(command: argparse.ArgumentParser) -> None:
+    """Declare the option that ``size_limit`` reads."""
+    command.add_argument("--max-size", metavar="SIZE", help="an index's limit, such as 100MB: say which form fits it")
 
 
 def size_limit(text: str | None) -> int | None:

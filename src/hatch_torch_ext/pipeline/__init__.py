@@ -208,7 +208,7 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
     modules = {file.module for placed in layout.variants for file in placed.variant.files if file.module}
     compiled = (path.relative_to(config.package_dir) for path in config.package_dir.rglob("*.so"))
     elsewhere = [f"{folder}/{path.as_posix()}" for path in compiled if path.parts[0] != "_torch_ext"]
-    of_imports = audit.check_imports(config.package, files, modules=modules, elsewhere=elsewhere)
+    of_imports = audit.check_imported(config.package, files, modules=modules, elsewhere=elsewhere)
     places = {file.target: file.source for file in layout.files}
     variants = [
         (placed.variant, {path: places[target] for path, target in placed.places if target in places})

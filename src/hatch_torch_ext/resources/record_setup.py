@@ -8,6 +8,7 @@ import ast
 import configparser
 import glob
 import inspect
+import io
 import json
 import os
 import pathlib
@@ -452,7 +453,7 @@ def main():
         setattr(pathlib.Path, name, lambda *rest, _all=unsorted, **keywords: iter(sorted(_all(*rest, **keywords))))
     os.environ.__class__ = Environment
     os.system = lambda command: call(command)
-    os.popen = lambda command, *rest: __import__("io").StringIO(program(command))
+    os.popen = lambda command, *rest: io.StringIO(program(command))
     try:
         with open(SETUP, "rb") as stream:
             code = compile(stream.read(), SETUP, "exec")
