@@ -18,8 +18,8 @@ from hatch_torch_ext import config as configuration
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.hooks import shipping
 from hatch_torch_ext.pipeline import cluster, events, memory, worker
-from hatch_torch_ext.pipeline.task import Parcel
 from hatch_torch_ext.toolchain import tools
+from hatch_torch_ext.values import Parcel
 from hatch_torch_ext.views.board import Board, summary
 from plain import write
 

@@ -14,8 +14,7 @@ from hatch_torch_ext.cmake import buildfolder
 from hatch_torch_ext.facts import project
 from hatch_torch_ext.pipeline import memory
 from hatch_torch_ext.pipeline.memory import Memory
-from hatch_torch_ext.pipeline.task import Task
-from hatch_torch_ext.values import Entry
+from hatch_torch_ext.values import Entry, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

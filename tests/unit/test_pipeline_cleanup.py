@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hatch_torch_ext.pipeline.task import Task
+    from hatch_torch_ext.values import Task
 
 ENTRIES = range(12)
 

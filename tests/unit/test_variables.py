@@ -13,9 +13,8 @@ from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.variables import TABLE, Use
 from hatch_torch_ext.hooks import build
 from hatch_torch_ext.pipeline import cluster, memory
-from hatch_torch_ext.pipeline.task import Task
 from hatch_torch_ext.resources import _variants
-from hatch_torch_ext.values import Entry
+from hatch_torch_ext.values import Entry, Task
 
 PAGES = Path(__file__).resolve().parents[2]
 MADE_OF = variables.names(Use.COMPILE | Use.FIND)

@@ -1,4 +1,4 @@
-"""The folders of an author's project: its CMake files, and what tools made there."""
+"""The folders of an author's project: its CMake files, what a build of it may read, and what tools made there."""
 
 from __future__ import annotations
 
@@ -102,6 +102,29 @@ def walk(
                 folder,
                 sorted(name for name in names if not name.startswith(".") and f"{folder}/{name}" not in left_out),
             )
+
+
+_WRITTEN = (".log", ".whl")
+_PROSE = (".ipynb", ".md", ".py", ".pyi", ".rst")
+
+
+def build_inputs(root: Path, source: Path, work: Path) -> list[str]:
+    """Return the files that a build of the project may read, sorted: all except those that cannot matter to it.
+
+    Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs, what this
+    build's output goes to), and outside of ``source`` files that only Python and people read.
+    """
+    top, ours = os.fspath(root), output_files()
+    found: list[str] = []
+    for folder, names in walk(root, source, without=[root / "build", root / "dist", work]):
+        outside = not Path(folder).is_relative_to(source) or source == root
+        unread = (*_WRITTEN, *(_PROSE if outside else ()))
+        found += [
+            f"{folder}/{name}"
+            for name in names
+            if not name.endswith(unread) and not (name == "PKG-INFO" and folder == top)
+        ]
+    return sorted(found if not ours else (path for path in found if identity(Path(path)) not in ours))
 
 
 STANDARD = ("1", "2")

@@ -183,7 +183,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         from hatch_torch_ext import matrix, pipeline, views
         from hatch_torch_ext.hooks import editable, metadata, shipping
         from hatch_torch_ext.pipeline import folders, selection
-        from hatch_torch_ext.pipeline.task import Parcel
+        from hatch_torch_ext.values import Parcel
 
         pipeline.check_platform()
         config = self._config()

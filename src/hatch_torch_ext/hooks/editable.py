@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from hatchling.builders.wheel import WheelBuilder
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.facts import content
+from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.facts.variant import FOLDER
 from hatch_torch_ext.hooks.shipping import COMPILED
 from hatch_torch_ext.merge import loader
-from hatch_torch_ext.pipeline import digests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +117,7 @@ def main() -> None:
 def sources(config: Config, work: Path) -> Sources:
     """Return the files that are compiled: path -> size in bytes, time of last change in ns, SHA-256."""
     found = {}
-    for path in map(Path, digests.project_files(config.root, config.source, work)):
+    for path in map(Path, project.build_inputs(config.root, config.source, work)):
         below = config.source != config.root and path.is_relative_to(config.source)
         if below or path.suffix in COMPILED or path.name == "CMakeLists.txt":
             status = path.stat()

@@ -17,7 +17,6 @@ from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.facts.manifest import OPTIONS, Fallback, Sources
-from hatch_torch_ext.pipeline import digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,7 +140,7 @@ def travelling(root: str, config: Config, work: Path) -> list[Path]:
     builder = SdistBuilder(root)
     always = [Path(path) for path in builder.get_default_build_data()["force_include"]]
     packed = [*(Path(file.path) for file in builder.recurse_included_files()), *of_wheel(root).values()]
-    every = [Path(path) for path in digests.project_files(config.root, config.source, work)]
+    every = [Path(path) for path in project.build_inputs(config.root, config.source, work)]
     named = project.named(every, config.source)
     found = {path for path in packed if not any(part.startswith(".") for part in _parts(path, top))}
     return sorted(path for path in {*found, *always, *named} if path.is_relative_to(top) and path.is_file())

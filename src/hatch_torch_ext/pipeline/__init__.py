@@ -24,7 +24,7 @@ from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, shards
 from hatch_torch_ext.pipeline.memory import History, Memory
 from hatch_torch_ext.pipeline.planned import Planned, no_package
-from hatch_torch_ext.pipeline.task import Parcel, Task
+from hatch_torch_ext.values import Parcel, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

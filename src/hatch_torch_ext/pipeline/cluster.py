@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
-from hatch_torch_ext.facts import variables
+from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.outlets import parts
-from hatch_torch_ext.pipeline import crew, digests, events, memory
+from hatch_torch_ext.pipeline import crew, events, memory
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import tools
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.pipeline.task import Parcel, Task
+    from hatch_torch_ext.values import Parcel, Task
 
 RESOURCE = "torch-ext"
 """A resource of which every worker has one, so that it builds one entry at a time; its threads are the compile jobs."""
@@ -182,7 +182,7 @@ class Cluster:
         root = self._config.root
         absent = {Path(match[1] or match[2]).name for match in _ABSENT.finditer(error)}
         kept = set(self._sent)
-        for text in digests.project_files(root, self._config.source, root / "build"):
+        for text in project.build_inputs(root, self._config.source, root / "build"):
             path = Path(text)
             if path.name in absent and path not in kept and path.is_relative_to(root):
                 place = path.relative_to(root).as_posix()

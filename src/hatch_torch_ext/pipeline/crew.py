@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.pool import Held
     from hatch_torch_ext.pipeline.stages import Acquired, Result
-    from hatch_torch_ext.pipeline.task import Task
+    from hatch_torch_ext.values import Task
 
 KEPT = ("debug", "log.txt", "package", memory.FILE, "repaired")
 """What stays in an entry's folder: its results and its logs."""

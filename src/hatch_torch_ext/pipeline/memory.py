@@ -7,7 +7,7 @@ name as an input, and the environment variables that the CMake files read. While
 reused; its files are compared with their hashes before.
 
 Apart from it are what is not of one entry: `history.json`, which is handed to other machines (``--times``); the hashes
-of files, since entries share headers (``digests``); that some entry wrote into the sources (``cmake.written``). What a
+of files, since entries share headers (``Digests``); that some entry wrote into the sources (``cmake.written``). What a
 build folder was made and configured from is inside of it, and ends with it (``cmake.buildfolder``).
 """
 
@@ -35,7 +35,6 @@ from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.pipeline import folders
-from hatch_torch_ext.pipeline.digests import MISSING, Digests, all_of, project_files
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.toolchain import crosscompiler, tools
 
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.stages import Result
-    from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
+    from hatch_torch_ext.values import Entry, Environment, Sdk, Task, Toolchain
 
 FILE = "memory.json"
 HISTORY = "history.json"
@@ -58,6 +56,10 @@ OPEN = (
     *("machines", "max_size", "memory_per_job", "only", "skip"),
 )
 """Options that say which entries are built and how, without affecting a variant; all others belong to the key."""
+FRESH = 2.0  # seconds
+LARGE = 64 << 20  # bytes; projects contain data sets, and no source is that large
+MISSING = "missing"
+FOLDER = "folder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +81,69 @@ class EntryInputs:
     variables: Mapping[str, str | None]
 
 
+class Digests:
+    """Hashes of files by path, kept in ``file`` between builds; thread-safe.
+
+    Each is kept while the file's time and size stay the same. A file that was changed just before it was read is read
+    again next time: it could have changed once more within the resolution of the file system's times.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._new: dict[str, tuple[int, int, str]] = {}
+        try:
+            known = untrusted.json(file.read_text(encoding="utf-8"))
+            self._known = {path: tuple(each) for path, each in known.items()}
+        except (AttributeError, OSError, TypeError, ValueError):
+            self._known = {}
+
+    def of(self, path: str) -> str:
+        """Return the SHA-256 of the file, in hex; ``MISSING`` if there is none, ``FOLDER`` for a folder.
+
+        Large files are identified by size and time.
+        """
+        if (new := self._new.get(path)) is not None:
+            return new[2]
+        try:
+            status = os.stat(path)  # noqa: PTH116 -- thousands of files
+        except OSError:
+            return MISSING
+        if status.st_size > LARGE:
+            return f"{status.st_size} bytes of {status.st_mtime_ns}"
+        known = self._known.get(path)
+        if known is not None and known[:2] == (status.st_mtime_ns, status.st_size):
+            found = str(known[2])
+        else:
+            try:
+                found = content.sha256(Path(path))
+            except IsADirectoryError:
+                return FOLDER
+            except OSError:
+                return MISSING
+        if time.time() - status.st_mtime > FRESH:
+            with self._lock:
+                self._new[path] = (status.st_mtime_ns, status.st_size, found)
+        return found
+
+    def all(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return path -> hash."""
+        return {path: self.of(path) for path in paths}
+
+    def save(self) -> None:
+        """Write the hashes that were used."""
+        with self._lock:
+            text = json.dumps(self._new)
+        folders.replace_text(self._file, text)
+
+
 class Memory:
     """The memory of one build's entries; ``earlier`` is another work folder of the same project."""
 
     def __init__(self, config: Config, work: Path, *, earlier: Path | None = None) -> None:
         self._config, self._earlier, self._began = config, earlier, time.time_ns()
         self.digests = Digests(work / "files.json")
-        self._project = all_of(self.digests, project_files(config.root, config.source, work))
+        self._project = self.digests.all(project.build_inputs(config.root, config.source, work))
         self._names = sorted(set(variables.of_cmake(_cmake_texts(self._project))))
 
     @property
@@ -148,7 +206,7 @@ class Memory:
         known = _read(folder)
         last, used = known.get("begun", {}), known.get("finished", {}).get("used", {})
         files = last.get("files", {})
-        now = all_of(self.digests, {*self._project, *used, *files})
+        now = self.digests.all({*self._project, *used, *files})
         unseen = [path for path in sorted(files) if now[path] not in {files[path], MISSING} and _older(path, last)]
         if unseen:
             shutil.rmtree(folder / "build", ignore_errors=True)
@@ -183,7 +241,7 @@ class Memory:
         own = (task.work, environment.prefix, *kept, toolchain.cmake.path.parent.parent)
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
         outside = sorted(path for path in named if not path.startswith(ours) and path not in self._project)
-        return all_of(self.digests, outside)
+        return self.digests.all(outside)
 
 
 def _read(folder: Path) -> dict[str, Any]:

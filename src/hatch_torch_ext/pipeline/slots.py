@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.base.process import Family
     from hatch_torch_ext.cmake.launchers import Server, Turn
     from hatch_torch_ext.pipeline.pool import Pool, Sources
-    from hatch_torch_ext.pipeline.task import Task
+    from hatch_torch_ext.values import Task
 
     Emit = Callable[[events.Event], None]
 

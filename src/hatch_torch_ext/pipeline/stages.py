@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.slots import EntrySlots
-    from hatch_torch_ext.pipeline.task import Task
-    from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
+    from hatch_torch_ext.values import Entry, Environment, Sdk, Task, Toolchain
 
     Acquired = tuple[Environment, Sdk, Mapping[str, str]]
     Emit = Callable[[events.Event], None]

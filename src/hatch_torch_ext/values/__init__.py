@@ -9,7 +9,7 @@ from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
@@ -274,6 +274,38 @@ class Toolchain:
     objcopy: Path | None = None
     target: CrossTarget | None = None
     """The machine to compile for, if it is not this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """What a machine that builds an entry gets of the project, besides the task."""
+
+    version: str = ""
+    """The project's version: where tags say it, it is known only here."""
+    files: Callable[[], Sequence[Path]] = tuple
+    """Returns the files with which the project can be built elsewhere; called only where something is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What one entry is built from: plain values, so that it can be sent to another machine."""
+
+    entry: Entry
+    config: Config
+    work: Path
+    """The folder of all work; the entry's own folder is in it."""
+    installed: TorchFolders | None = None
+    """The torch to build for, if it is installed already: nothing is fetched, and no environment is made."""
+
+    @property
+    def name(self) -> str:
+        """Return the entry's name."""
+        return self.entry.name
+
+    @property
+    def log(self) -> Path:
+        """Return the file with the whole output of the entry's build."""
+        return self.work / self.entry.folder / "log.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
