@@ -493,8 +493,8 @@ def test_a_class_that_is_registered_twice_is_told(torch: Torch, classes: Path, t
     assert torch.run("-c", program, str(place), "one_pkg").stdout.splitlines() == ["loaded it", "alive"]
     both = torch.run("-c", program, "both_pkg").stdout.splitlines()
     assert both == [
-        "both_pkg: it cannot be loaded: two libraries of it register the class `loading_classes::Box` (torch::class_), "
-        "and torch ends a process that does it twice. Tell its authors",
+        "both_pkg: it cannot be loaded: two libraries of it register the class `loading_classes::Box` (torch::class_) "
+        "in this process, and torch ends a process that does it twice. Tell its authors",
         "alive",
     ]
     shutil.rmtree(torch.site / "one_pkg")
@@ -512,7 +512,7 @@ def test_two_distributions_with_one_operator_are_told(torch: Torch, binaries: Pa
     install(torch.site, "one_pkg", binaries / "libops.so")
     install(torch.site, "two_pkg", other, file={"namespaces": ()})
     refused = (
-        "two_pkg: it cannot be loaded: {} has defined the operator `loading_ops::twice` in this process, and torch "
+        "two_pkg: it cannot be loaded: {} has registered the operator `loading_ops::twice` in this process, and torch "
         "ends a process that does it twice. Use the two in separate processes"
     )
     assert torch.run("-c", NEIGHBOURS, "one_pkg", "two_pkg").stdout.splitlines() == [
@@ -567,7 +567,7 @@ def test_operators_defined_by_function_alone_are_told(
     install(torch.site, "one_pkg", by_function(tmp_path / "libone.so", defined="doubled", kernels="missing"))
     install(torch.site, "two_pkg", by_function(tmp_path / "libtwo.so", defined="doubled", kernels="strange"))
     install(torch.site, "its_pkg", by_function(tmp_path / "libits.so", defined="another", kernels="doubled"))
-    refused = "two_pkg: it cannot be loaded: {} has defined the operator `loading_shared::doubled` in this process, "
+    refused = "two_pkg: it cannot be loaded: {} has registered the operator `loading_shared::doubled` in this process, "
     refused += "and torch ends a process that does it twice. Use the two in separate processes"
     done = torch.run("-c", program, "one_pkg", "its_pkg", "two_pkg").stdout.splitlines()
     assert done == [
@@ -589,8 +589,8 @@ def test_two_files_of_one_package_that_register_the_same_are_told(
     names = ("libone.so", "libtwo.so", "_C.so", "_D.so")
     files = {name: by_function(tmp_path / name, defined="doubled", kernels="missing", more=name) for name in names}
     install(torch.site, "both_pkg", files["libone.so"], files["libtwo.so"])
-    twice = "two libraries of it register the operator `loading_shared::doubled`, and torch ends a process that does "
-    twice += "it twice. Tell its authors"
+    twice = "two libraries of it register the operator `loading_shared::doubled` in this process, and torch ends a "
+    twice += "process that does it twice. Tell its authors"
     done = torch.run("-c", program, "both_pkg").stdout.splitlines()
     assert done == [f"both_pkg: it cannot be loaded: {twice}", "alive"]
     install(torch.site, "pair_pkg", files["_C.so"], files["_D.so"], file={"registers": True})

@@ -6,8 +6,9 @@ Written by hatch-torch-ext; only ``DATA``, at the end, is of this package. Its `
 1. Facts: read the installed torch, Python, the machine, the C library.
 2. Selection: check every variant by every rule. Pure: no file is opened.
 3. Loading: check and open the files of the variant chosen, once in a process.
-4. The loader's other files, for what few processes need. ``_torch_ext/help.py`` has the messages with their remedies
-   and the command line; ``_torch_ext/build.py``, only in packages that hold their sources, the build at first use.
+4. The loader's other files, for what few processes need. ``_torch_ext/help.py`` has the messages with their remedies,
+   the checks of files that differ from the built ones, and the command line; ``_torch_ext/build.py``, only in packages
+   that hold their sources, the build at first use.
 
 Imports are few and late, since they cost time; torch is imported only in functions. The syntax is that of Python 3.8.
 """
@@ -117,7 +118,11 @@ def _import_torch() -> Any:
             raise
         return None
     if not (hasattr(torch, "version") and hasattr(torch, "_C")):
-        raise LoadError(f"{PACKAGE}: `import torch` finds something that is not PyTorch", "not_pytorch", torch)
+        found = getattr(torch, "__file__", None) or [*getattr(torch, "__path__", ()), "something without a file"][0]
+        raise LoadError(
+            f"{PACKAGE}: `import torch` finds {_plain(found, 400)}, which is not PyTorch and hides it. "
+            "Rename it, or take its folder off sys.path"
+        )
     return torch
 
 
@@ -479,8 +484,11 @@ def _open(variant: Variant, shared: Any) -> bool:
     digests = sorted(file["sha256"] for file in registering)
     before = shared.packages.get(key)
     if before and before["digests"] != digests:
-        reason = f"{PACKAGE}: {variant['label']} cannot be loaded, as {before['label']} is"
-        raise LoadError(reason, "another_build", variant, before)
+        raise LoadError(
+            f"{PACKAGE}: {variant['label']} of {_plain(ROOT, 400)} cannot be loaded, as {before['label']} of "
+            f"{_plain(before['root'], 400)} is: operators can be registered once in a process. "
+            "Start a new one, and keep one of the two on its path"
+        )
     for file in variant["files"]:
         if file["kind"] not in ("program", "data"):  # the package itself opens these
             _inspect(file)

@@ -277,7 +277,7 @@ def _run_builder(here: Facts, cache: str) -> str:
         "nvidia": [path for path in (f"{each}/nvidia" for each in sys.path if each) if os.path.isdir(path)],
         "path": _builders_path(),
     }
-    _tell(f"no compiled variant fits torch {here['torch']}: one is built, once")
+    loader._helped("tell", None, f"no compiled variant fits torch {here['torch']}: one is built, once")
     own = tuple(f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
     added = [path for path in request["path"] if not path.startswith(own)]
     fault = ""
@@ -305,7 +305,7 @@ def _run_builder(here: Facts, cache: str) -> str:
                 if line.startswith("\0"):
                     fault = str(json.loads(line[1:]))
                 else:
-                    _tell(line)
+                    loader._helped("tell", None, line)
         except BaseException:  # Ctrl-C, or an exception of a signal handler: the build is to stop
             running.terminate()
             raise
@@ -319,14 +319,6 @@ def _folder_to_work_in() -> Optional[str]:
     except FileNotFoundError:
         return os.sep
     return None
-
-
-def _tell(line: str) -> None:
-    """Write a line to stderr, if it is open."""
-    try:
-        print(f"{loader.PACKAGE}: {line}", file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):
-        return
 
 
 def _install_builder() -> str:

@@ -1,6 +1,15 @@
-"""Messages of the loader with their remedies, and its command line ``python -m <package>._variants``.
+"""Messages of the loader with their remedies, checks of its files, and ``python -m <package>._variants``.
 
-The same in every package. ``_variants.py`` runs this file for the few processes that need it, as ``loader``.
+The same in every package. ``_variants.py`` runs this file for the few processes that need it, and puts itself into it
+as ``loader``. A part begins with what is called from outside of it.
+
+1. Nothing fits: the reasons, and the commands that help.
+2. Something fits: what is told of it.
+3. It is registered already, by another library of this process.
+4. The dynamic linker refuses it, or misses a library.
+5. A file is not what was built: damaged, pruned, without its symbols, or changed and renewed.
+6. The command line.
+
 The syntax is that of Python 3.8.
 """
 
@@ -16,32 +25,21 @@ if TYPE_CHECKING:
     from hatch_torch_ext.resources import _variants as loader
     from hatch_torch_ext.resources._variants import Choice, Facts, File, LoadError, Variant
 
+# 1. Nothing fits ------------------------------------------------------------------------------------------------------
+
 FEW = 6  # variants that are listed one by one
 WIDTH = 120
 
 
-# 1. Refusals: each function gets the reason, and returns the message with the command to type
-
-
 def nothing_fits(_: str, choice: Choice) -> str:
     """Return why nothing fits, and what to do."""
+    head = "it holds no compiled variant, only the sources of one."
+    if choice.variants:
+        head = "all its variants were pruned from this installation."
     count = len(_present(choice.variants))
     if count:
-        return refusal(choice, choice.variants, f"none of its compiled variants ({count}) fits here.", _offer(choice))
-    if choice.variants:
-        return refusal(choice, choice.variants, "all its variants were pruned from this installation.", _offer(choice))
-    head = f"{loader.PACKAGE}: it holds no compiled variant, only the sources of one."
-    torch = [] if choice.here["torch"] else ["Install torch:", "  pip install torch"]
-    return "\n".join([head, str(choice), *torch, *_offer(choice)])
-
-
-def _offer(choice: Choice) -> List[str]:
-    if "fallback" not in loader.DATA or not choice.here["torch"]:
-        return []
-    try:
-        return list(loader._part("build").offer())
-    except OSError as error:
-        return [f"It holds its sources, but not what builds them ({error}). Reinstall it:", f"  {again()}"]
+        head = f"none of its compiled variants ({count}) fits here."
+    return refusal(choice, choice.variants, head, _offer(choice))
 
 
 def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Sequence[str] = ()) -> str:
@@ -52,8 +50,7 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Seque
     present = _present(variants)
     reasons = _one_by_one if len(present) <= FEW else _by_rule
     notes = [line for line in offer if line.startswith("(")]
-    first = [*_way_back(variants), *_opt_in(choice, present), *_by_kernels(choice, present)]
-    first += [line for line in offer if line not in notes]
+    first = [*_way_back(variants), *_with_this_torch(choice, present), *(line for line in offer if line not in notes)]
     install = remedy(choice, present)
     newer = "or a newer release, if there is one:"
     if "kernel" in loader.DATA:
@@ -71,94 +68,6 @@ def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Seque
 def _present(variants: Sequence[Variant]) -> List[Variant]:
     gone, _back = pruned()
     return [each for each in variants if each["label"] not in gone]
-
-
-def _is_of_here() -> bool:
-    return "editable" in loader.DATA or "here" in loader.DATA
-
-
-def _json(name: str) -> Any:
-    """Return what a JSON file beside this one holds; {} where it is missing or is none."""
-    import json
-
-    try:
-        with open(os.path.join(loader.ROOT, name), encoding="utf-8") as stream:
-            return json.load(stream)
-    except (OSError, ValueError):
-        return {}
-
-
-def _by_kernels(choice: Choice, variants: Sequence[Variant]) -> List[str]:
-    """Return what lets `kernels` choose among the variants of a kernel, of which this package has one."""
-    if "kernel" not in loader.DATA:
-        return []
-    by_name = {"torch", "abi", "backend"}
-    if not any({rule for rule, _, _ in choice.reasons[each["label"]]} <= by_name for each in variants):
-        return []
-    repository, is_cached = _repository()
-    call = f'get_kernel("{repository}", version={loader.DATA["kernel"]["version"]})'
-    return [
-        "Let `kernels` choose the variant:",
-        f"  {call}" if is_cached else f"  get_local_kernel(Path({repository!r}))",
-    ]
-
-
-def _repository() -> Tuple[str, bool]:
-    """Return the repository of this kernel: ``owner/name`` if it is in a cache of the Hub, else its folder."""
-    cached, found, _ = loader.ROOT.partition(f"{os.sep}snapshots{os.sep}")
-    parts = os.path.basename(cached).split("--")
-    if found and len(parts) == 3:
-        return "/".join(parts[1:]), True
-    return os.path.dirname(os.path.dirname(os.path.dirname(loader.ROOT))), False
-
-
-def _command(options: str = "") -> str:
-    """Return the command that runs the loader; a kernel of the Hub is on no path of Python's."""
-    import shlex
-
-    if "kernel" in loader.DATA:
-        return f"python {shlex.quote(os.path.join(os.path.dirname(loader.ROOT), '_variants.py'))}{options}"
-    return f"python -m {loader.PACKAGE}._variants{options}"
-
-
-def pruned() -> Tuple[Sequence[str], str]:
-    """Return the labels of the variants that `hatch-torch-ext prune` removed, and the command that brings them back."""
-    manifest = _json("manifest.json")
-    try:
-        labels = [str(label) for label in manifest.get("pruned", [])]
-        return labels, loader._plain(str(manifest.get("reinstall") or again()), 1000)
-    except (TypeError, AttributeError):
-        return [], again()
-
-
-def _way_back(variants: Sequence[Variant]) -> List[str]:
-    gone, back = pruned()
-    labels = [each["label"] for each in variants if each["label"] in gone]
-    return [f"Pruned from this installation: {_few(labels)}. The way back:", f"  {back}"] if labels else []
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _opt_in(choice: Choice, variants: Sequence[Variant]) -> List[str]:
-    if any({rule for rule, _, _ in choice.reasons[each["label"]]} == {"snapshot"} for each in variants):
-        return ["Take this pre-release of torch for its release, at your own risk:", "  export TORCH_EXT_PRERELEASE=1"]
-    return []
-
-
-def _other_wheels() -> List[str]:
-    """Return where more variants are, for a part that is to be merged, and a wheel that was cut from a larger one."""
-    lines = []
-    if loader.DATA.get("partial"):
-        lines += [f"or the whole wheel, as this is a part of it without {_few(loader.DATA['partial'])}:"]
-        lines += ["  hatch-torch-ext merge PART... -o DIR"]
-    others = loader.DATA.get("cut")
-    if others:
-        shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
-        lines += ["or take another wheel of this release, as this one was cut: the other variants are in"]
-        lines += [f"  {' '.join(shown)}"]
-    return lines
 
 
 def _one_by_one(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
@@ -180,10 +89,33 @@ def _by_rule(choice: Choice, variants: Sequence[Variant]) -> Iterator[str]:
         yield f"  {len(of_rule)} built for {', '.join(kinds)}; found {have}"
 
 
+def _with_this_torch(choice: Choice, variants: Sequence[Variant]) -> List[str]:
+    """Return what lets one of the variants be loaded here: the opt-in to a pre-release, another one of a kernel."""
+    against = [{rule for rule, _, _ in choice.reasons[each["label"]]} for each in variants]
+    lines = []
+    if {"snapshot"} in against:
+        lines += ["Take this pre-release of torch for its release, at your own risk:"]
+        lines += ["  export TORCH_EXT_PRERELEASE=1"]
+    if "kernel" in loader.DATA and any(rules <= {"torch", "abi", "backend"} for rules in against):
+        name, cached = _repository()  # it has the other variants
+        call = f'get_kernel("{name}", version={loader.DATA["kernel"]["version"]})'
+        lines += ["Let `kernels` choose the variant:", f"  {call if cached else f'get_local_kernel(Path({name!r}))'}"]
+    return lines
+
+
+def _offer(choice: Choice) -> List[str]:
+    if "fallback" not in loader.DATA or not choice.here["torch"]:
+        return []
+    try:
+        return list(_of_build("offer"))
+    except loader.LoadError as error:
+        return [str(error)]
+
+
 def remedy(choice: Choice, variants: Sequence[Variant]) -> List[str]:
     """Return the command that installs the nearest torch for this Python and machine; else what has to change."""
     if not variants:
-        return []
+        return [] if choice.variants or choice.here["torch"] else ["Install torch:", "  pip install torch"]
     here = choice.here
     rules = {label: {rule for rule, _, _ in reasons} for label, reasons in choice.reasons.items()}
     possible = [each for each in variants if not rules[each["label"]] & {"machine", "libc"}]
@@ -226,13 +158,31 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
     return ""
 
 
+def _other_wheels() -> List[str]:
+    """Return where more variants are, for a part that is to be merged, and a wheel that was cut from a larger one."""
+    lines = []
+    if loader.DATA.get("partial"):
+        lines += [f"or the whole wheel, as this is a part of it without {_few(loader.DATA['partial'])}:"]
+        lines += ["  hatch-torch-ext merge PART... -o DIR"]
+    others = loader.DATA.get("cut")
+    if others:
+        shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
+        lines += ["or take another wheel of this release, as this one was cut: the other variants are in"]
+        lines += [f"  {' '.join(shown)}"]
+    return lines
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def update(choice: Choice) -> str:
     """Return the command that installs a newer release, or builds again what was built here."""
     if _is_of_here():
         return again()
     if "kernel" in loader.DATA:
-        repository, is_cached = _repository()
-        return f"kernels versions {repository if is_cached else 'OWNER/' + loader.DATA['kernel']['name']}"
+        name, cached = _repository()
+        return f"kernels versions {name if cached else 'OWNER/' + loader.DATA['kernel']['name']}"
     installed = loader._Release(choice.here["torch"])
     is_torchs_own = not choice.here["torch"] or (installed.final and installed.of_torch)
     keep_torch = "" if is_torchs_own else "--no-deps "  # pip would replace a vendor's build
@@ -241,97 +191,164 @@ def update(choice: Choice) -> str:
 
 def again() -> str:
     """Return the command that reinstalls from the same source, quoted for a shell."""
+    import shlex
+
+    name = loader.DATA["distribution"]
     if getattr(sys, "frozen", False):  # a program made by PyInstaller or the like, which includes Python files only
-        return (
-            "make the program again with all files as they are: "
-            f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
-        )
+        collect = f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
+        return f"make the program again with all files as they are: {collect}"
     if "kernel" in loader.DATA:
-        return _kernel_again()
+        _, cached = _repository()
+        if cached:  # what is there is not fetched again
+            return f"rm -r {shlex.quote(cached)}, then load the kernel again, which fetches it"
+        return "write the kernel's folder again, by `hatch-torch-ext kernels WHEEL -o FOLDER`"
     if "editable" in loader.DATA:
-        import shlex
         from importlib.metadata import PackageNotFoundError, distribution
 
         try:
-            by = distribution(loader.DATA["distribution"]).read_text("INSTALLER") or ""
+            by = distribution(name).read_text("INSTALLER") or ""
         except PackageNotFoundError:
             by = ""
         # uv considers a project unchanged while its pyproject.toml is unchanged.
         command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
         return f"{command} -e {shlex.quote(loader.DATA['editable'])}"
-    if "here" in loader.DATA:  # pip and uv keep the wheel that they built for another torch
-        name = loader.DATA["distribution"]
-        return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
-    return f"pip install --force-reinstall --no-deps {loader.DATA['distribution']}"
+    # pip and uv keep the wheel that they built for another torch
+    built = f"--no-cache-dir --no-binary {name} " if "here" in loader.DATA else ""
+    return f"pip install --force-reinstall --no-deps {built}{name}"
 
 
-def _kernel_again() -> str:
-    """Return how a kernel of Hugging Face's Hub is made whole: what is in its cache is not fetched again."""
+def _is_of_here() -> bool:
+    return "editable" in loader.DATA or "here" in loader.DATA
+
+
+def _repository() -> Tuple[str, str]:
+    """Return the repository of this kernel, ``owner/name``, and its folder in a cache of the Hub; else a folder, ""."""
+    cached, found, _ = loader.ROOT.partition(f"{os.sep}snapshots{os.sep}")
+    _, *name = os.path.basename(cached).split("--")
+    if found and len(name) == 2:
+        return "/".join(name), cached
+    return os.path.dirname(os.path.dirname(os.path.dirname(loader.ROOT))), ""
+
+
+def _command(options: str = "") -> str:
+    """Return the command that runs the loader; a kernel of the Hub is on no path of Python's."""
     import shlex
 
-    cached, found, _ = loader.ROOT.partition(f"{os.sep}snapshots{os.sep}")
-    if found:
-        return f"rm -r {shlex.quote(cached)}, then load the kernel again, which fetches it"
-    return "write the kernel's folder again, by `hatch-torch-ext kernels WHEEL -o FOLDER`"
+    if "kernel" in loader.DATA:
+        return f"python {shlex.quote(os.path.join(os.path.dirname(loader.ROOT), '_variants.py'))}{options}"
+    return f"python -m {loader.PACKAGE}._variants{options}"
 
 
-def not_pytorch(_: str, module: Any) -> str:
-    """Name what `import torch` finds, if that is not PyTorch."""
-    folders = list(getattr(module, "__path__", []))
-    place = getattr(module, "__file__", None) or (folders[0] if folders else "something without a file")
-    return (
-        f"{loader.PACKAGE}: `import torch` finds {loader._plain(str(place), 400)}, which is not PyTorch and hides it. "
-        "Rename it, or take its folder off sys.path"
-    )
+def _way_back(variants: Sequence[Variant]) -> List[str]:
+    gone, back = pruned()
+    labels = [each["label"] for each in variants if each["label"] in gone]
+    return [f"Pruned from this installation: {_few(labels)}. The way back:", f"  {back}"] if labels else []
 
 
-def another_build(_: str, variant: Variant, before: Dict[str, Any]) -> str:
-    """Name the two builds of a package that meet in one process."""
-    return (
-        f"{loader.PACKAGE}: {variant['label']} of {loader._plain(loader.ROOT, 400)} cannot be loaded, as "
-        f"{before['label']} of {loader._plain(before['root'], 400)} is: operators can be registered once in a process. "
-        "Start a new one, and keep one of the two on its path"
-    )
+def pruned() -> Tuple[Sequence[str], str]:
+    """Return the labels of the variants that `hatch-torch-ext prune` removed, and the command that brings them back."""
+    manifest = _manifest()
+    try:
+        labels = [str(label) for label in manifest.get("pruned", [])]
+        return labels, loader._plain(str(manifest.get("reinstall") or again()), 1000)
+    except (TypeError, AttributeError):
+        return [], again()
+
+
+def _manifest() -> Any:
+    """Return the manifest of the package; {} where it is missing or is no JSON."""
+    import json
+
+    try:
+        with open(os.path.join(loader.ROOT, "manifest.json"), encoding="utf-8") as stream:
+            return json.load(stream)
+    except (OSError, ValueError):
+        return {}
+
+
+# 2. Something fits ----------------------------------------------------------------------------------------------------
+
+
+def cautions(choice: Choice) -> Iterator[str]:
+    """Yield what works with the chosen variant, but perhaps not as the user expects."""
+    here, variant = choice.here, choice.variant
+    if variant.get("built"):
+        return
+    if choice.reasons[choice.label]:
+        against = choice.against(choice.label)
+        yield f"{loader.PACKAGE}: {choice.label} was forced, although it was {against}: it may crash"
+        return
+    installed = loader._Release(here["torch"])
+    if installed.final and not installed.of_torch and not variant["stable_abi"]:
+        yield (
+            f"{loader.PACKAGE}: torch {here['torch']} is not an official build of the release {variant['torch']}; "
+            f"{choice.label} was compiled for torch's and is loaded"
+        )
+    for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]
+    if for_gpus and not variant["cuda"] and here["backend"] != "CPU":
+        yield refusal(choice, for_gpus, f"operators for the CPU only are loaded ({choice.label}).")
+
+
+def trace(choice: Choice) -> None:
+    """Write every verdict to stderr."""
+    for label, verdict in verdicts(choice).items():
+        tell(f"{label}: {verdict}")
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr, if it is open."""
+    try:
+        print(f"{loader.PACKAGE}: {line}", file=sys.stderr, flush=True)  # does nothing where stderr is None
+    except (OSError, ValueError):  # it is closed
+        return
+
+
+def verdicts(choice: Choice) -> Dict[str, str]:
+    """Return for every label why it was chosen or rejected."""
+    gone, _back = pruned()
+    return {label: _verdict(choice, label, gone) for label in choice.reasons}
+
+
+def _verdict(choice: Choice, label: str, gone: Sequence[str]) -> str:
+    if choice.idle:
+        return f"not loaded: {choice.idle}"
+    is_built = label == choice.label and choice.variant.get("built")
+    if label in gone and not is_built:
+        return "pruned from this installation" + (", though it would be chosen" if label == choice.label else "")
+    if label == choice.label:
+        chosen = "chosen, built here" if is_built else "chosen"
+        return f"forced, though {choice.against(label)}" if choice.reasons[label] else chosen
+    if choice.reasons[label]:
+        return f"rejected: {choice.against(label)}"
+    return f"fits, but {choice.label} is better"
+
+
+# 3. Registered already ------------------------------------------------------------------------------------------------
 
 
 def registered_twice(_: str, kind: str, name: str, variant: Variant, shared: Any, by: str) -> str:
-    """Return the message about a namespace or operator that is registered already, with its owner.
+    """Return the message about a namespace, operator or class that is registered already, with its owner.
 
     ``by`` is the distribution whose it is, if that is known.
     """
     what = {"namespaces": "the operators' namespace `%s` (TORCH_LIBRARY)", "classes": "the class `%s` (torch::class_)"}
     named = what.get(kind, "the operator `%s`") % name
     kind = "operators" if kind == "fragments" else kind
-    owner = by or next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
     if kind == "classes":
-        owner = shared.classes[name]
-    own = [file for file in variant["files"] if name in file.get(kind, ())] if kind != "classes" else []
-    is_own = (owner if kind == "classes" else by) == loader.DATA["distribution"]  # not of another kernel of it
-    if is_own or len(own) > 1:
-        return (
-            f"{loader.PACKAGE}: {variant['label']} cannot be loaded: two libraries of it register {named}, and torch "
-            "ends a process that does it twice. Tell its authors"
-        )
-    who = f"the distribution {owner}" if owner else "something else"
-    if not owner and kind != "classes":
-        who += f" (its source: {loader._plain(_registered_at(kind, name), 200)})"
-    remedy = "Use the two in separate processes"
-    if any(key[0] == owner and not each.get("kernel") for key, each in shared.packages.items()):
-        remedy += f", or keep one of them: pip uninstall {owner}"
-    did = "has defined" if kind == "operators" else "has registered"
-    return (
-        f"{loader.PACKAGE}: {variant['label']} cannot be loaded: {who} {did} {named} "
-        f"in this process, and torch ends a process that does it twice. {remedy}"
-    )
-
-
-def defined_by(files: Sequence[File], shared: Any) -> List[str]:
-    """Return the operators in the namespaces that these files share with others, without those of other packages."""
-    from torch import _C
-
-    spaces = tuple(f"{space}::" for file in files for space in file.get("fragments", ()))
-    known = {name for package in shared.packages.values() for name in package["operators"]}
-    return [name for name in _C._dispatch_get_all_op_names() if name.startswith(spaces) and name not in known]
+        owner = by = shared.classes[name]
+        own = []
+    else:
+        owner = by or next((key[0] for key, each in shared.packages.items() if name in each.get(kind, ())), "")
+        own = [file for file in variant["files"] if name in file[kind]]
+    did, remedy = "two libraries of it register", "Tell its authors"
+    if by != loader.DATA["distribution"] and len(own) < 2:  # an owner of that name may be another kernel of it
+        source = "" if owner or kind == "classes" else f" (its source: {_registered_at(kind, name)})"
+        who = f"the distribution {owner}" if owner else f"something else{source}"
+        did, remedy = f"{who} has registered", "Use the two in separate processes"
+        if any(key[0] == owner and not each.get("kernel") for key, each in shared.packages.items()):
+            remedy += f", or keep one of them: pip uninstall {owner}"
+    twice = f"{did} {named} in this process, and torch ends a process that does it twice"
+    return f"{loader.PACKAGE}: {variant['label']} cannot be loaded: {twice}. {remedy}"
 
 
 def _registered_at(kind: str, name: str) -> str:
@@ -345,16 +362,18 @@ def _registered_at(kind: str, name: str) -> str:
             _C._dispatch_library("DEF", name, "")
     except RuntimeError as error:
         text = str(error).partition("Previous registration")[2].partition(";")[0]
-    return text.partition("registered at ")[2].partition("\n")[0] or "not known"
+    return loader._plain(text.partition("registered at ")[2].partition("\n")[0] or "not known", 200)
 
 
 def taken(file: File, shared: Any) -> List[Tuple[str, str]]:
     """Return the operators and classes of a file that are registered already, and that no list of it names."""
-    found = [("fragments", name) for name in _operators_taken(file)] if file.get("fragments") else []
-    return found or ([("classes", name) for name in _classes_taken(file, shared)] if file.get("classes") else [])
+    with open(loader._path(file), "rb") as stream:
+        data = stream.read()
+    found = [("fragments", name) for name in _operators_taken(file, data)] if file.get("fragments") else []
+    return found or ([("classes", name) for name in _classes_taken(data, shared)] if file.get("classes") else [])
 
 
-def _operators_taken(file: File) -> Sequence[str]:
+def _operators_taken(file: File, data: bytes) -> Sequence[str]:
     """Return operators that another library has defined, of which this one defines some only by function.
 
     The file holds its name as a text, and so does one that only adds a kernel to it: a child process tells.
@@ -363,18 +382,18 @@ def _operators_taken(file: File) -> Sequence[str]:
 
     spaces = tuple(f"{space}::" for space in file["fragments"])
     names = [name for name in sorted(_C._dispatch_get_all_op_names()) if name.startswith(spaces)]
-    names = [name for name in names if loader._is_defined(name)]
-    if not names:
-        return ()
-    with open(loader._path(file), "rb") as stream:
-        data = stream.read()
-    found = [name for name in names if b"\0%s\0" % name.partition("::")[2].encode() in data]
-    return found if found and _ends_a_process(loader._path(file)) else ()
+    names = [name for name in names if _has_texts(data, name.partition("::")[2]) and loader._is_defined(name)]
+    return names if names and _ends_a_process(loader._path(file)) else ()
+
+
+def _has_texts(data: bytes, *texts: str) -> bool:
+    return all(b"\0%s\0" % text.encode() in data for text in texts)
 
 
 def _ends_a_process(path: str) -> bool:
     """Return whether opening the library ends a process; a child of this one opens it."""
     import ctypes
+    import resource
     import signal
     import time
     import warnings
@@ -387,7 +406,7 @@ def _ends_a_process(path: str) -> bool:
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
-            _no_core()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file
             ctypes.CDLL(path)
         finally:
             os._exit(0)
@@ -401,14 +420,7 @@ def _ends_a_process(path: str) -> bool:
     return False
 
 
-def _no_core() -> None:
-    """Let no core file be written of this process."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _classes_taken(file: File, shared: Any) -> Sequence[str]:
+def _classes_taken(data: bytes, shared: Any) -> Sequence[str]:
     """Return classes that another library has registered and that this one registers too.
 
     The file holds both parts of the name as texts: its namespace and the class. Whose the classes are that are
@@ -417,15 +429,7 @@ def _classes_taken(file: File, shared: Any) -> Sequence[str]:
     owners = vars(shared).setdefault("classes", {})
     for name in _classes():
         owners.setdefault(name, "")
-    with open(loader._path(file), "rb") as stream:
-        data = stream.read()
-    return [name for name in sorted(owners) if all(b"\0%s\0" % part.encode() in data for part in name.split("::"))]
-
-
-def note_classes(shared: Any) -> None:
-    """Keep that this package has registered the classes that were not there before."""
-    for name in _classes():
-        shared.classes.setdefault(name, loader.DATA["distribution"])
+    return [name for name in sorted(owners) if _has_texts(data, *name.split("::"))]
 
 
 def _classes() -> Set[str]:
@@ -439,6 +443,24 @@ def _classes() -> Set[str]:
     return {each.rpartition(".torch.classes.")[2].replace(".", "::") for each in types if ".torch.classes." in each}
 
 
+def note_classes(shared: Any) -> None:
+    """Keep that this package has registered the classes that were not there before."""
+    for name in _classes():
+        shared.classes.setdefault(name, loader.DATA["distribution"])
+
+
+def defined_by(files: Sequence[File], shared: Any) -> List[str]:
+    """Return the operators in the namespaces that these files share with others, without those of other packages."""
+    from torch import _C
+
+    spaces = tuple(f"{space}::" for file in files for space in file.get("fragments", ()))
+    known = {name for package in shared.packages.values() for name in package["operators"]}
+    return [name for name in _C._dispatch_get_all_op_names() if name.startswith(spaces) and name not in known]
+
+
+# 4. The dynamic linker ------------------------------------------------------------------------------------------------
+
+
 def cannot_open(reason: str, file: File) -> str:
     """Return the dynamic linker's message, with a remedy."""
     try:
@@ -450,10 +472,31 @@ def cannot_open(reason: str, file: File) -> str:
         return reason + _advice(reason)
     import shlex
 
-    remedy = f"Install the two into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
-    if "kernel" in loader.DATA:
-        remedy = f"Start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+    both = "Start" if "kernel" in loader.DATA else "Install the two into one environment, or start"
+    remedy = f"{both} the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
     return f"{reason}. It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. {remedy}"
+
+
+def _advice(words: str) -> str:
+    if "failed to map segment" in words:
+        where = "Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER"
+        if "kernel" in loader.DATA:
+            where = "Let `kernels` keep it in another folder: export KERNELS_CACHE=FOLDER"
+        return (
+            f". Its file system may be mounted without `exec` (findmnt -T {loader._plain(loader.ROOT, 400)}), "
+            f"or memory be limited (ulimit -v). {where}"
+        )
+    if "static TLS" in words:
+        return (
+            f". Libraries that were loaded before took the room for such variables. Import {loader.PACKAGE} first, or "
+            "start Python with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
+        )
+    if "GLIBCXX_" in words or "CXXABI_" in words:
+        return (
+            ". The C++ library here is older than the compiler that it was built with. In a conda environment: "
+            "conda install -c conda-forge 'libstdcxx-ng>=14'"
+        )
+    return ""
 
 
 _brought: Set[str] = set()
@@ -499,13 +542,18 @@ def _folder_of(name: str) -> str:
 
 
 def _check_program(file: File) -> None:
+    """Raise LoadError for a program that cannot be run, or of which the dynamic linker misses a library."""
     import shlex
+    import subprocess
 
     path = loader._path(file)
+    environ = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1")  # the linker lists what it finds, and runs nothing
     try:
-        missing = _not_found([path], LD_TRACE_LOADED_OBJECTS="1")
+        done = subprocess.run([path], env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     except OSError as error:
         raise loader.LoadError(f"{loader.PACKAGE}: the program {path} cannot be run: {error.strerror}") from error
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    missing = [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
     if not missing:
         return
     folders = list(dict.fromkeys(filter(None, map(_folder_of, missing))))
@@ -516,46 +564,7 @@ def _check_program(file: File) -> None:
     )
 
 
-def _not_found(command: Sequence[str], **environ: str) -> List[str]:
-    import subprocess
-
-    environ = dict(os.environ, **environ)
-    done = subprocess.run(list(command), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
-    return [line.split()[0] for line in lines if line.endswith("not found") and "=>" in line]
-
-
-def faults(choice: Choice) -> Iterator[LoadError]:
-    """Yield the reason why a file of the chosen variant is refused, or is a program that misses a library."""
-    for file in choice.variant["files"] if choice.variant and not choice.idle else ():
-        try:
-            loader._inspect(file)
-            if file["kind"] == "program":
-                _check_program(file)
-        except loader.LoadError as error:  # noqa: PERF203 -- a file that is refused hides no other
-            yield error
-
-
-def _advice(words: str) -> str:
-    if "failed to map segment" in words:
-        where = "Install into another folder: pip install --target FOLDER, and PYTHONPATH=FOLDER"
-        if "kernel" in loader.DATA:
-            where = "Let `kernels` keep it in another folder: export KERNELS_CACHE=FOLDER"
-        return (
-            f". Its file system may be mounted without `exec` (findmnt -T {loader._plain(loader.ROOT, 400)}), "
-            f"or memory be limited (ulimit -v). {where}"
-        )
-    if "static TLS" in words:
-        return (
-            f". Libraries that were loaded before took the room for such variables. Import {loader.PACKAGE} first, or "
-            "start Python with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
-        )
-    if "GLIBCXX_" in words or "CXXABI_" in words:
-        return (
-            ". The C++ library here is older than the compiler that it was built with. In a conda environment: "
-            "conda install -c conda-forge 'libstdcxx-ng>=14'"
-        )
-    return ""
+# 5. Files that are not what was built ---------------------------------------------------------------------------------
 
 
 def repair(reason: str, file: File) -> str:
@@ -592,7 +601,7 @@ def is_as_renewed(file: File) -> bool:
     path = loader._path(file)
     if file.get("mapped") is not None and mapped(path) == file["mapped"]:
         return True
-    checks = _json("manifest.json").get("renewed", {}).get(file["path"], {})
+    checks = _manifest().get("renewed", {}).get(file["path"], {})
     return bool(checks.get("built") == file["sha256"] and checks.get("sha256") == _sha256(path))
 
 
@@ -604,61 +613,6 @@ def _sha256(path: str) -> str:
         for piece in iter(lambda: stream.read(1 << 20), b""):
             digest.update(piece)
     return digest.hexdigest()
-
-
-# 2. Cautions
-
-
-def cautions(choice: Choice) -> Iterator[str]:
-    """Yield what works with the chosen variant, but perhaps not as the user expects."""
-    here, variant = choice.here, choice.variant
-    if variant.get("built"):
-        return
-    if choice.reasons[choice.label]:
-        against = choice.against(choice.label)
-        yield f"{loader.PACKAGE}: {choice.label} was forced, although it was {against}: it may crash"
-        return
-    installed = loader._Release(here["torch"])
-    if installed.final and not installed.of_torch and not variant["stable_abi"]:
-        yield (
-            f"{loader.PACKAGE}: torch {here['torch']} is not an official build of the release {variant['torch']}; "
-            f"{choice.label} was compiled for torch's and is loaded"
-        )
-    for_gpus = [each for each in choice.variants if each["cuda"] and choice.reasons[each["label"]]]
-    if for_gpus and not variant["cuda"] and here["backend"] != "CPU":
-        yield refusal(choice, for_gpus, f"operators for the CPU only are loaded ({choice.label}).")
-
-
-def trace(choice: Choice) -> None:
-    """Write every verdict to stderr, if it is open."""
-    lines = [f"{loader.PACKAGE}: {label}: {verdict}\n" for label, verdict in verdicts(choice).items()]
-    try:
-        print("".join(lines), end="", file=sys.stderr)  # does nothing where stderr is None
-    except (OSError, ValueError):  # stderr is closed
-        return
-
-
-def verdicts(choice: Choice) -> Dict[str, str]:
-    """Return for every label why it was chosen or rejected."""
-    gone, _back = pruned()
-    return {label: _verdict(choice, label, gone) for label in choice.reasons}
-
-
-def _verdict(choice: Choice, label: str, gone: Sequence[str]) -> str:
-    if choice.idle:
-        return f"not loaded: {choice.idle}"
-    is_built = label == choice.label and choice.variant.get("built")
-    if label in gone and not is_built:
-        return "pruned from this installation" + (", though it would be chosen" if label == choice.label else "")
-    if label == choice.label:
-        chosen = "chosen, built here" if is_built else "chosen"
-        return f"forced, though {choice.against(label)}" if choice.reasons[label] else chosen
-    if choice.reasons[label]:
-        return f"rejected: {choice.against(label)}"
-    return f"fits, but {choice.label} is better"
-
-
-# 3. Files that distributors strip or patch
 
 
 def mapped(path: str) -> Any:
@@ -708,24 +662,6 @@ def _tables(stream: Any, head: bytes, total: int) -> Tuple[List[Any], List[Any]]
     return found[0], found[1]
 
 
-def _needed(path: str) -> List[str]:
-    """Return the names of the libraries that an ELF file needs, in order, and its RPATH after them."""
-    import struct
-
-    with open(path, "rb") as stream:
-        head = stream.read(64)
-        _, sections = _tables(stream, head, os.fstat(stream.fileno()).st_size)
-        parts = {}
-        for _, kind, flags, _, offset, length in sections:
-            if kind in (3, 6) and flags & 2:  # strings, the dynamic section
-                stream.seek(offset)
-                parts[kind] = stream.read(length)
-    dynamic, strings = parts.get(6, b""), parts.get(3, b"")
-    entries = [struct.unpack_from("<QQ", dynamic, at) for at in range(0, len(dynamic) - 15, 16)]
-    texts = [(tag, strings[at:].partition(b"\0")[0].decode("utf-8", "replace")) for tag, at in entries]
-    return [text for tag, text in texts if tag == 1] + [f"RPATH {text}" for tag, text in texts if tag in (15, 29)]
-
-
 def renew() -> str:
     """Take every file as it is now for what was built, and return what changed; a file that is not whole is refused."""
     import json
@@ -747,10 +683,9 @@ def renew() -> str:
         if file.get("mapped") is not None and checksum is None:
             raise loader.LoadError(f"{loader.PACKAGE}: {path} is cut short or damaged. Repair it: {again()}")
         checks[file["path"]] = {"built": file["sha256"], "sha256": sha256}
-        symbols_only = checksum is not None and checksum == file.get("mapped")
-        what = "its symbols only" if symbols_only else _what_changed(path, file)
+        what = "its symbols only" if checksum is not None and checksum == file.get("mapped") else "its content"
         lines.append(f"  {file['path']}: {what} ({file['size']} bytes, now {os.path.getsize(path)})")
-    manifest = _json("manifest.json")
+    manifest = _manifest()
     if manifest.get("renewed", {}) != checks:
         place = os.path.join(loader.ROOT, "manifest.json")
         with open(f"{place}.new", "w", encoding="utf-8") as stream:
@@ -760,22 +695,7 @@ def renew() -> str:
     return "\n".join([f"{loader.PACKAGE}: {head}", *lines])
 
 
-def _what_changed(path: str, file: File) -> str:
-    if file.get("mapped") is None:
-        return "its content"
-    try:
-        described = (each for variant in _json("manifest.json")["variants"] for each in variant["files"])
-        before = next(list(each["needed"]) for each in described if each["sha256"] == file["sha256"])
-    except (KeyError, TypeError, StopIteration):
-        return "its code or data"
-    now = _needed(path)
-    libraries = [name for name in now if not name.startswith("RPATH ")]
-    if libraries != before:
-        return f"it needs {', '.join(libraries)}, and needed {', '.join(before)}"
-    return "its code, its data or its " + (", ".join(now[len(libraries) :]) or "RPATH, which is gone")
-
-
-# 4. The command line
+# 6. The command line --------------------------------------------------------------------------------------------------
 
 
 def is_asked() -> bool:
@@ -806,9 +726,9 @@ def main(arguments: Sequence[str]) -> int:
         "--check": check,
         "--path": loader.path,
         "--renew": renew,
-        "--build": lambda: _of_build("build_now"),
-        "--cache": lambda: _of_build("show_cache"),
-        "--clear-cache": lambda: _of_build("clear_cache"),
+        "--build": lambda: str(_of_build("build_now")),
+        "--cache": lambda: str(_of_build("show_cache")),
+        "--clear-cache": lambda: str(_of_build("clear_cache")),
     }
     option, names = (arguments[0], arguments[1:]) if arguments else ("", [])
     if option not in actions or len(names) != (1 if option == "--path" else 0):
@@ -820,31 +740,43 @@ def main(arguments: Sequence[str]) -> int:
         if option in ("--cache", "--clear-cache", "--renew"):
             return 0
         choice = loader.choose(must=False)
-    except loader.LoadError as refusal:
-        print(loader._explained(refusal), file=sys.stderr)
-        return 1
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        return 1
     except Exception as error:  # noqa: BLE001 - whatever a broken torch raises, and what the system refuses
-        print(f"{loader.PACKAGE}: {_of_error(error)}", file=sys.stderr)
+        print(_of_error(error), file=sys.stderr)
         return 1
     return 0 if choice.idle or (choice.variant and not any(faults(choice))) else 1
 
 
 def _of_error(error: Exception) -> str:
+    if isinstance(error, loader.LoadError):
+        return loader._explained(error)
+    told = f"{type(error).__name__}: {error}"
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch":
-            return f"torch cannot be imported: {type(error).__name__}: {error}"
+            return f"{loader.PACKAGE}: torch cannot be imported: {told}"
         trace = trace.tb_next
+    if isinstance(error, ImportError):  # of the loader, explained
+        return str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    place = f" ({error.filename})" if isinstance(error, SyntaxError) else ""
-    return f"{type(error).__name__}: {error}{place}"
+        told = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    elif isinstance(error, SyntaxError):
+        told += f" ({error.filename})"
+    return f"{loader.PACKAGE}: {told}"
 
 
-def _of_build(command: str) -> str:
+def faults(choice: Choice) -> Iterator[LoadError]:
+    """Yield the reason why a file of the chosen variant is refused, or is a program that misses a library."""
+    for file in choice.variant["files"] if choice.variant and not choice.idle else ():
+        try:
+            loader._inspect(file)
+            if file["kind"] == "program":
+                _check_program(file)
+        except loader.LoadError as error:  # noqa: PERF203 -- a file that is refused hides no other
+            yield error
+
+
+def _of_build(function: str) -> Any:
+    """Call a function of build.py."""
     if "fallback" not in loader.DATA:
         here = f"See what it is for: {_command()}"
         raise loader.LoadError(f"{loader.PACKAGE} holds no sources, so nothing is built at first use. {here}")
@@ -852,7 +784,7 @@ def _of_build(command: str) -> str:
         build = loader._part("build")
     except OSError as error:  # a half-deleted installation
         raise loader.LoadError(f"{loader.PACKAGE}: {error}. Reinstall it: {again()}") from error
-    return str(getattr(build, command)())
+    return getattr(build, function)()
 
 
 def explain() -> str:
@@ -864,7 +796,7 @@ def explain() -> str:
     lines += map(loader._explained, faults(choice))
     if choice.variant is None and not choice.idle:
         present = _present(choice.variants)
-        lines += [*_opt_in(choice, present), *_by_kernels(choice, present), *_offer(choice), *remedy(choice, present)]
+        lines += [*_with_this_torch(choice, present), *_offer(choice), *remedy(choice, present)]
     return "\n".join(lines)
 
 
@@ -893,6 +825,24 @@ def as_json() -> str:
     return json.dumps({**loader.DATA, **found}, indent=2)
 
 
+def library_path() -> str:
+    """Return the paths of the libraries that register operators; without one, list the libraries and the command."""
+    files = loader._variant_for_programs()["files"]
+    libraries = [file for file in files if file["kind"] == "library"]
+    registering = [file for file in libraries if file["registers"]]
+    for file in registering:
+        loader._inspect(file)
+    if registering:
+        return "\n".join(map(loader._path, registering))
+    if not libraries:
+        raise loader.LoadError(f"{loader.PACKAGE} has only Python modules, no library for programs without Python")
+    names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
+    raise loader.LoadError(
+        f"{loader.PACKAGE}: no library that load() opens registers operators, so say which one you mean: "
+        f"{', '.join(names)}. Type: {_command(f' --path {names[0]}')}"
+    )
+
+
 _CHECK = """
 import importlib, json, sys
 import torch
@@ -915,24 +865,6 @@ print("\\n" + json.dumps([failed, sorted(set(names()) - before)]))
 """
 
 
-def library_path() -> str:
-    """Return the paths of the libraries that register operators; without one, list the libraries and the command."""
-    files = loader._variant_for_programs()["files"]
-    libraries = [file for file in files if file["kind"] == "library"]
-    registering = [file for file in libraries if file["registers"]]
-    for file in registering:
-        loader._inspect(file)
-    if registering:
-        return "\n".join(map(loader._path, registering))
-    if not libraries:
-        raise loader.LoadError(f"{loader.PACKAGE} has only Python modules, no library for programs without Python")
-    names = [file["name"] or os.path.basename(file["path"]) for file in libraries]
-    raise loader.LoadError(
-        f"{loader.PACKAGE}: no library that load() opens registers operators, so say which one you mean: "
-        f"{', '.join(names)}. Type: {_command(f' --path {names[0]}')}"
-    )
-
-
 def check() -> str:
     """Compare every file of the chosen variant with its hash, load it in another process, list its operators.
 
@@ -946,7 +878,6 @@ def check() -> str:
         raise loader.LoadError(f"{loader.PACKAGE}: nothing is checked, as {choice.idle}")
     for file in choice.variant["files"]:
         check_whole(file)
-    for file in choice.variant["files"]:
         if file["kind"] == "program":
             _check_program(file)
     if getattr(sys, "frozen", False) or not sys.executable:
