@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.user import pruning
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def site(tmp_path: Path) -> Path:
 
 def manifest(site: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change the manifest of the package."""
-    file = site / "my_pkg" / pruning.MANIFEST
+    file = site / "my_pkg" / MANIFEST
     data = json.loads(file.read_text())
     change(data)
     file.write_text(json.dumps(data))
@@ -149,7 +150,7 @@ def _labels(file: Path) -> None:
 @pytest.mark.parametrize("damage", [_deep, _pipe, _large, _surrogate, _labels])
 def test_manifests_that_cannot_be_read(site: Path, damage: Callable[[Path], None]) -> None:
     """One sentence says which file it is, and what to type."""
-    damage(site / "my_pkg" / pruning.MANIFEST)
+    damage(site / "my_pkg" / MANIFEST)
     with pytest.raises(
         ConfigurationError, match=r"manifest\.json .*: pip install --force-reinstall --no-deps my.pkg=="
     ):

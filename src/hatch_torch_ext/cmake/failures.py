@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import errors, escape, process
 from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.facts import project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -214,7 +215,7 @@ def _missing_modules(output: str, left_out: Sequence[str]) -> Iterator[str]:
 
 def _not_packed(output: str, source: Path) -> Iterator[str]:
     """Yield a sentence for each file that is missing where ``source`` is in an unpacked sdist."""
-    root = next((folder for folder in (source, *source.parents) if (folder / "PKG-INFO").is_file()), None)
+    root = next((folder for folder in (source, *source.parents) if project.is_unpacked(folder)), None)
     missing = [Path(next(filter(None, match.groups())).strip()) for match in _ABSENT.finditer(output)]
     for file in dict.fromkeys(missing):
         if root is None or not file.is_relative_to(root):
@@ -239,14 +240,14 @@ def empty_submodules(source: Path) -> str | None:
     empty = sorted(_not_checked_out(root, root))
     if not empty:
         return None
-    first, more = empty[0], f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+    named = escape.few(empty, 1)
     if not (root / ".git").exists():
         return (
-            f"{root / '.gitmodules'} names the submodule {first}{more}, and that folder is empty: what these sources "
+            f"{root / '.gitmodules'} names the submodule {named}, and that folder is empty: what these sources "
             "were packed from had no submodules checked out. Take a clone, with `git clone --recurse-submodules`."
         )
     return (
-        f"{root / '.gitmodules'} names the submodule {first}{more}, and that folder is empty. Check it out: "
+        f"{root / '.gitmodules'} names the submodule {named}, and that folder is empty. Check it out: "
         f"`git -C {shlex.quote(str(root))} submodule update --init --recursive`"
     )
 

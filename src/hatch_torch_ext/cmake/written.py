@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.cmake import replies
 from hatch_torch_ext.facts import project
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.values import Job
 
-SHOWN = 3
 WRITES = "torch_ext_writes_into_sources"
 """The file in the work folder that says that some entry wrote into the sources."""
 _UNREAD = (".log", ".md", ".rst", ".swp", ".whl", "~")
@@ -82,10 +82,9 @@ def note(job: Job, before: Mapping[Path, State]) -> str | None:
         changed = [path for path in counting if project.identity(path) not in ours]
     if not changed:
         return None
-    shown = ", ".join(os.path.relpath(path, job.config.root) for path in changed[:SHOWN])
-    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    shown = escape.few([os.path.relpath(path, job.config.root) for path in changed])
     return (
-        f"sources changed while CMake ran: {shown}{more}. All entries share what CMake writes there, so they are "
+        f"sources changed while CMake ran: {shown}. All entries share what CMake writes there, so they are "
         "compiled one after another, and it may end up in an sdist or a wheel: let CMake write below "
         "${CMAKE_CURRENT_BINARY_DIR} instead"
     )

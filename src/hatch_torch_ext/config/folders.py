@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.config.options import HOOK, alternatives
+from hatch_torch_ext.facts import project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +134,7 @@ def source(options: Options, root: Path) -> Path:
         for folder in (root / "csrc", root):
             if (folder / "CMakeLists.txt").is_file():
                 return folder
-        if (root / "PKG-INFO").is_file():
+        if project.is_unpacked(root):
             options.problems.append(f"This unpacked sdist has no CMakeLists.txt in `csrc` or in its root: {_SDIST}")
             return root
         options.problems.append(
@@ -144,7 +145,7 @@ def source(options: Options, root: Path) -> Path:
         folder = (root / named).resolve()
         if (folder / "CMakeLists.txt").is_file():
             return folder
-        if not folder.exists() and (root / "PKG-INFO").is_file():
+        if not folder.exists() and project.is_unpacked(root):
             options.fault(
                 "source",
                 f"is `{named}`, and this unpacked sdist has no such folder: {_SDIST}",

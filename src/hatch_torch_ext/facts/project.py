@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     Identity = tuple[int, int]
 
+PACKED = "PKG-INFO"
+"""The file of an sdist with the project's metadata."""
 LEFT_OUT = frozenset({"build", "dist", "node_modules"})
 MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
 
@@ -35,6 +37,11 @@ def cmake_files(source: Path) -> Iterator[Path]:
             of_cmake = name == "CMakeLists.txt" or (name.endswith(".cmake") and not name.startswith("."))
             if of_cmake and path.is_file() and os.access(path, os.R_OK):
                 yield path
+
+
+def is_unpacked(root: Path) -> bool:
+    """Return whether ``root`` is an unpacked sdist."""
+    return (root / PACKED).is_file()
 
 
 def text(path: Path) -> str:
@@ -120,9 +127,7 @@ def build_inputs(root: Path, source: Path, work: Path) -> list[str]:
         outside = not Path(folder).is_relative_to(source) or source == root
         unread = (*_WRITTEN, *(_PROSE if outside else ()))
         found += [
-            f"{folder}/{name}"
-            for name in names
-            if not name.endswith(unread) and not (name == "PKG-INFO" and folder == top)
+            f"{folder}/{name}" for name in names if not name.endswith(unread) and not (name == PACKED and folder == top)
         ]
     return sorted(found if not ours else (path for path in found if identity(Path(path)) not in ours))
 

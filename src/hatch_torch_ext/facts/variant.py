@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "_torch_ext"
+"""The folder of the variants, below the package."""
+MANIFEST = f"{FOLDER}/manifest.json"
+"""The file that lists the variants, below the package."""
 LOADER, HELP, BUILD = "_variants.py", f"{FOLDER}/help.py", f"{FOLDER}/build.py"
 """The loader's files, below the package: what loads, what explains and what builds at first use."""
-"""The folder of the variants, below the package."""
 SHARED = "shared"
 """The folder in it for files that several variants need, or several files of one."""
 

@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import errors, escape, redact
 from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
-from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts import project, releases
+from hatch_torch_ext.facts.variant import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -252,7 +253,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         from hatch_torch_ext import environments
         from hatch_torch_ext.pipeline import folders
 
-        from_sdist = folders.is_unpacked(config.root) and not environments.installs(environments.parent())
+        from_sdist = project.is_unpacked(config.root) and not environments.installs(environments.parent())
         work = folders.work(
             config.root, distribution=self._distribution, aside=self._work_is_shipped(), from_sdist=from_sdist
         )
@@ -390,7 +391,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             raise ConfigurationError(list(dict.fromkeys(clashes)))
         included = {str(file.source): place for place, file in placed if place not in shipped}
         included[str(product.variants_module)] = f"{folder}/_variants.py"
-        included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
+        included[str(product.manifest)] = f"{folder}/{MANIFEST}"
         return included
 
     def _work_is_shipped(self) -> bool:

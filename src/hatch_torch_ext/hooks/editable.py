@@ -16,7 +16,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content, project
-from hatch_torch_ext.facts.variant import FOLDER
+from hatch_torch_ext.facts.variant import FOLDER, MANIFEST
 from hatch_torch_ext.hooks.shipping import COMPILED
 from hatch_torch_ext.merge import loader
 
@@ -47,7 +47,7 @@ def inclusion(config: Config, product: Product, *, distribution: str, sources: S
     text = loader.render(product.layout, distribution=distribution, editable=str(config.root))
     variants.write_text(text, encoding="utf-8")
     included[str(variants)] = f"{folder}/_variants.py"
-    included[str(product.manifest)] = f"{folder}/_torch_ext/manifest.json"
+    included[str(product.manifest)] = f"{folder}/{MANIFEST}"
     modules = {"_variants": "_variants.py"}
     for file in product.layout.files:
         if file.target.endswith(".py") and not file.target.startswith(f"{FOLDER}/"):

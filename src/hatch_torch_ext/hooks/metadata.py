@@ -13,6 +13,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
+from hatch_torch_ext.facts.project import PACKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,8 +30,6 @@ TABLE = "tool.hatch.metadata.hooks.torch-ext"
 BUILD_TABLE = "tool.hatch.build.targets.wheel.hooks.torch-ext"
 OPTIONS = ("dependencies",)
 EXAMPLE = '`dependencies = ["numpy>=2"]`'
-PACKED = "PKG-INFO"
-"""The file of an sdist from which hatchling takes what the project declares dynamic, whoever wrote it."""
 OPTIONAL = "optional-dependencies"
 EXTRA = "build"
 """The extra that installs what a build at first use needs."""

@@ -110,7 +110,7 @@ def wheel_lacks_python(root: str, config: Config, wheel: Path) -> Iterator[str]:
 def sdist_holds_work(root: str) -> bool:
     """Return whether an sdist of the project would hold its work folder; no sdist is made of an unpacked sdist."""
     config = SdistBuilder(root).config
-    packed_again = not (Path(root) / "PKG-INFO").exists()
+    packed_again = not project.is_unpacked(Path(root))
     return packed_again and not config.only_include and bool(config.include_path("build/torch-ext/lock"))
 
 
@@ -237,7 +237,7 @@ def _of_sdist(config: Config) -> Iterator[tuple[str, Path]]:
         place = Path(file.distribution_path).as_posix()
         name = place.rpartition("/")[2]
         below = source == "." or place.startswith(f"{source}/")
-        if name == "PKG-INFO" or place.startswith("build/torch-ext/"):
+        if name == project.PACKED or place.startswith("build/torch-ext/"):
             continue
         if below or name == "CMakeLists.txt" or any(name.endswith(suffix) for suffix in COMPILED):
             yield place, Path(file.path)

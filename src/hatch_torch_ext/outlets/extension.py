@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import __version__, merge
 from hatch_torch_ext.base.errors import MergeError
+from hatch_torch_ext.base.escape import few
 from hatch_torch_ext.facts import content, manifest, releases
 from hatch_torch_ext.outlets import merging, parts, writing
 from hatch_torch_ext.wheel import parsed_requirement
@@ -67,7 +68,7 @@ def check_sources(part: Part, here: Origin, *, source: str, shipped: Mapping[str
     remedy = f"Check out the sources of {version} as they were, or release a new version"
     if part.origin is not None:
         if differing := list(manifest.differences(part.origin, here, source=source)):
-            raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
+            raise MergeError(f"{name} was not built from what is here: not the same are {few(differing)}. {remedy}")
     elif not trusted:
         raise MergeError(
             f"{name} does not say what it was built from, as wheels of an older hatch-torch-ext do not: whether its "
@@ -79,7 +80,7 @@ def check_sources(part: Part, here: Origin, *, source: str, shipped: Mapping[str
         place for place, file in shipped.items() if place in authors and content.sha256(file) != authors[place]
     )
     if differing:
-        raise MergeError(f"{name} was not built from what is here: not the same are {_some(differing)}. {remedy}")
+        raise MergeError(f"{name} was not built from what is here: not the same are {few(differing)}. {remedy}")
 
 
 def check_all(read: Sequence[Part], machines: Collection[str]) -> None:
@@ -218,11 +219,6 @@ def _named(draft: Path, target: Path) -> bool:
     return True
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown  # noqa: PLR2004 -- as many as are shown
-
-
 def _check_same(part: Part, added: Part, generated: Collection[str]) -> None:
     """Raise ``MergeError`` if the author's files or what installers read of METADATA differ."""
     ours, theirs = part.authors, added.authors
@@ -235,7 +231,7 @@ def _check_same(part: Part, added: Part, generated: Collection[str]) -> None:
     differing += [f"`{name}: {value}`" for name, value in sorted({*fields[0]} ^ {*fields[1]})]
     if differing:
         raise MergeError(
-            f"{part.wheel.path.name} was not built from what is here: not the same are {_some(differing)}. Check out "
+            f"{part.wheel.path.name} was not built from what is here: not the same are {few(differing)}. Check out "
             f"the sources of {part.wheel.version} as they were, or release a new version"
         )
 

@@ -32,11 +32,12 @@ from packaging.version import Version
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts import content
+from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.outlets import kernelrules, parts, writing
 from hatch_torch_ext.outlets.kernelrules import NAMESPACE, OPS
 from hatch_torch_ext.outlets.merging import relaid
-from hatch_torch_ext.outlets.parts import MANIFEST, VARIANTS, MemberInfo
+from hatch_torch_ext.outlets.parts import VARIANTS, MemberInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, Sources, is_newer, origin_from_json
-from hatch_torch_ext.facts.variant import BuiltVariant
+from hatch_torch_ext.facts.variant import MANIFEST, BuiltVariant
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.wheel.listing import Manifest
 
 VARIANTS = "_variants.py"
-MANIFEST = "_torch_ext/manifest.json"
 SBOM = "sboms/torch-ext.cdx.json"
 """Below ``.dist-info``."""
 _HEAD = {
@@ -150,7 +149,7 @@ def read(path: Path, *, folder: Path) -> Part:
     places = listing.places(found)
     if not places:
         raise WheelError(
-            f"{path}: was not made by hatch-torch-ext: it holds no _torch_ext/manifest.json. Name a wheel that was "
+            f"{path}: was not made by hatch-torch-ext: it holds no {MANIFEST}. Name a wheel that was "
             "built with the build hook `torch-ext`"
         )
     if len(places) > 1:

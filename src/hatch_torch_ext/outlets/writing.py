@@ -22,9 +22,10 @@ from packaging.tags import parse_tag
 
 from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import MergeError
+from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.outlets import packed, parts
-from hatch_torch_ext.outlets.parts import EXECUTABLE, MANIFEST, SBOM, VARIANTS, forced_order
+from hatch_torch_ext.outlets.parts import EXECUTABLE, SBOM, VARIANTS, forced_order
 from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import store
 from hatch_torch_ext.base import locks
 from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.facts import project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def work(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool
             ]
         )
     # With a read-only cache, sdists are built from the start.
-    if not from_sdist and not is_unpacked(root) and _in_cache(unpacked) is None:
+    if not from_sdist and not project.is_unpacked(root) and _in_cache(unpacked) is None:
         with contextlib.suppress(OSError):
             (unpacked / PROJECT).write_text(str(found), encoding="utf-8")
     return found
@@ -60,11 +61,6 @@ def _in_cache(folder: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def is_unpacked(root: Path) -> bool:
-    """Return whether ``root`` is an unpacked sdist."""
-    return (root / "PKG-INFO").is_file()
 
 
 def _of_sdists(distribution: str) -> Path:

@@ -12,6 +12,7 @@ from hatch_torch_ext import audit, cmake, environments, repair, toolchain
 from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.base import uv
 from hatch_torch_ext.base.errors import EntryError, SdkError
+from hatch_torch_ext.facts import project
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, progress, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -51,7 +52,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
                 f'installed on {platform.machine()}: take `sdk = "thin"`, or build this entry on {entry.machine}',
             )
         # The metadata of an unpacked sdist are beside it; an environment for them would be left behind forever.
-        lasting = not (config.root / "PKG-INFO").exists()
+        lasting = not project.is_unpacked(config.root)
         environment = environments.of_entry(
             entry, root=config.root, shared_with_author=lasting, data=work, report=report
         )

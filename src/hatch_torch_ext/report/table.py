@@ -66,8 +66,7 @@ def _head(report: WheelReport) -> Text:
 
 def few(values: Sequence[str]) -> str:
     """Return the first of ``values``, and how many more there are."""
-    more = f" and {len(values) - MAX_NAMES} more" if len(values) > MAX_NAMES else ""
-    return ", ".join(values[:MAX_NAMES]) + more
+    return escape.few(values, MAX_NAMES)
 
 
 def _variant_table(report: WheelReport, width: int) -> Table:

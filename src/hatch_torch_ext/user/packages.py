@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 from hatch_torch_ext.facts import variant as variant_facts
+from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.remote import archive, index
 from hatch_torch_ext.remote.archive import ArchiveError
@@ -36,7 +37,6 @@ TRITON = frozenset({"pytorch-triton", "pytorch-triton-rocm", "pytorch-triton-xpu
 """Builds of triton that only torch's own index has; torch requires one of them by its exact version."""
 TORCH_FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton", *TRITON})
 """The packages that come from torch's own index; no others do."""
-MANIFEST = "/_torch_ext/manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ def _variants(http: Http, url: str) -> tuple[dict[str, Any], ...]:
 def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
     """Return the loader's variants from the manifest of a wheel, or () if it has none."""
     try:
-        members = [member for member in archive.directory(source) if f"/{member.name}".endswith(MANIFEST)]
+        members = [member for member in archive.directory(source) if f"/{member.name}".endswith(f"/{MANIFEST}")]
         texts = [data for _, data in archive.extract(source, members)]
         found = []
         for text in texts:

@@ -25,6 +25,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import atomic, escape, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
+from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.facts.variant import Variant
 
-MANIFEST = "_torch_ext/manifest.json"
 MAX_RECORD = 64 << 20
 """Longest RECORD that is read, in bytes; one file takes about a hundred."""
 

@@ -12,6 +12,7 @@ from hatch_torch_ext.facts import manifest as fallbacks
 from hatch_torch_ext.facts import manifest as origins
 from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts import variant as variants
+from hatch_torch_ext.facts.variant import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import Variant, VariantFile
     from hatch_torch_ext.wheel import Wheel
 
-PLACE = "/_torch_ext/manifest.json"
+PLACE = f"/{MANIFEST}"
 MAX_MANIFESTS = 8
 MAX_VARIANTS = 1000
 MAX_BYTES = 4 << 20
