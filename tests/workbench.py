@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,10 @@ from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values import Environment, Interpreter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from hatch_torch_ext.cmake.launchers import Clients, Share, Turn
     from hatch_torch_ext.values import Entry, InstallTree, Sdk, Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
@@ -46,6 +51,37 @@ def environment_of(python: Path) -> Environment:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """A fixed number of jobs for a single entry."""
+
+    jobs: int
+    serves: bool = False
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Return the turn of a single entry."""
+        return contextlib.nullcontext(launchers.NoOthers())
+
+    @contextlib.contextmanager
+    def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
+        """Provide all jobs."""
+        yield launchers.Share(arguments=("-j", str(self.jobs)))
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[Share]:
+        """Provide one job."""
+        yield launchers.Share(arguments=("-j", "1"))
+
+    def progress(self, finished: int, total: int, running: int) -> None:
+        """Ignore the progress."""
+
+    def took(self, peak: int) -> None:
+        """Ignore the memory."""
+
+    def cached(self, hits: int, files: int) -> None:
+        """Ignore the compiler cache."""
+
+
 @dataclass
 class Workbench:
     """The inputs of the stage, which a test may change, and its messages."""
@@ -69,6 +105,6 @@ class Workbench:
             self.sdk,
             self.toolchain,
             work=self.work,
-            slots=launchers.Fixed(jobs=1),
+            slots=Fixed(jobs=1),
             report=self.reports.append,
         )

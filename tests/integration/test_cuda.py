@@ -15,10 +15,10 @@ import pytest
 import values
 from hatch_torch_ext import cmake, elf, toolchain
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
-from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.values import Environment, Interpreter, Sdk
+from workbench import Fixed
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry, InstallTree, Toolchain
@@ -61,7 +61,7 @@ class Bench:
         """Return what the project installs, as an entry that declares ``cuda``."""
         return cmake.build(
             _entry(name, cuda), config, self.environment, self.sdk, tools or self.tools(config, name, cuda),
-            work=self.work(config), slots=launchers.Fixed(jobs=1), report=print,
+            work=self.work(config), slots=Fixed(jobs=1), report=print,
         )  # fmt: skip
 
 

@@ -12,12 +12,11 @@ import pytest
 import tomlkit
 from validate_pyproject import api, errors
 
-import declared
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads(declared.SCHEMA.read_text(encoding="utf-8"))
+SCHEMA = json.loads(config.SCHEMA.read_text(encoding="utf-8"))
 HOOK = jsonschema.Draft7Validator({**SCHEMA["definitions"]["torch-ext"]})
 FILES = sorted(
     path

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import values
 from hatch_torch_ext import audit, cmake, repair, toolchain
-from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, stubs
+from workbench import Fixed
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Environment, Sdk
@@ -35,9 +35,7 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
-    tree = cmake.build(
-        ENTRY, config, environment, sdk, tools, work=tmp_path, slots=launchers.Fixed(jobs=1), report=print
-    )
+    tree = cmake.build(ENTRY, config, environment, sdk, tools, work=tmp_path, slots=Fixed(jobs=1), report=print)
     site = environment.site_packages
     built = repair.repair(
         ENTRY, config, tree, sdk, environment.interpreter, tools, work=tmp_path, site_packages=site, report=print

@@ -17,7 +17,6 @@ import disk
 import workbench
 from hatch_torch_ext import audit, cmake, merge, repair
 from hatch_torch_ext.base.errors import TorchExtError
-from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
@@ -202,7 +201,7 @@ class Workshop:
                 sdk,
                 toolchain,
                 work=work,
-                slots=launchers.Fixed(jobs=2),
+                slots=workbench.Fixed(jobs=2),
                 report=said.append,
             )
             built = repair.repair(

@@ -11,6 +11,7 @@ import pytest
 
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers, ninja
+from workbench import Fixed
 
 
 @pytest.mark.performs("Leave it out of the CUDA flags")
@@ -76,7 +77,7 @@ def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
     monkeypatch.setattr(ninja, "_only_compiles", lambda *_: True)
     (tmp_path / "build.ninja").write_text("", encoding="utf-8")
     job: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=SimpleNamespace(version=version)), build=tmp_path)
-    assert ninja._clients(job, {}, launchers.Fixed(jobs=2, serves=True)) is expected
+    assert ninja._clients(job, {}, Fixed(jobs=2, serves=True)) is expected
 
 
 @pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
@@ -93,7 +94,7 @@ def test_a_file_that_was_not_begun_is_no_failure(tmp_path: Path, *, failed: bool
     server: Any = SimpleNamespace(running=1, started={}, refuse=lambda: refused.append(""))
     share = launchers.Share(arguments=("-j", "2"), server=server)
     with pytest.raises(ProcessError) as caught:
-        ninja._run(job, {}, share, launchers.Fixed(jobs=2))
+        ninja._run(job, {}, share, Fixed(jobs=2))
     output = caught.value.output
     assert refused
     assert output.count("FAILED: ") == 1

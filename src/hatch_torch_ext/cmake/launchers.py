@@ -88,7 +88,7 @@ class NoOthers:
 
 
 class Slots(Protocol):
-    """How much may be compiled at once, over all entries; ``Fixed`` for a single entry."""
+    """How much may be compiled at once, over all entries."""
 
     def turn(self) -> AbstractContextManager[Turn]:
         """Be at work on the sources beside other entries while the context lasts."""
@@ -111,37 +111,6 @@ class Slots(Protocol):
 
     def cached(self, hits: int, files: int) -> None:
         """Record how many files the compiler cache had, of how many lookups."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    """A fixed number of jobs for a single entry."""
-
-    jobs: int
-    serves: bool = False
-
-    def turn(self) -> AbstractContextManager[Turn]:
-        """Return the turn of a single entry."""
-        return contextlib.nullcontext(NoOthers())
-
-    @contextlib.contextmanager
-    def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
-        """Provide all jobs."""
-        yield Share(arguments=("-j", str(self.jobs)))
-
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[Share]:
-        """Provide one job."""
-        yield Share(arguments=("-j", "1"))
-
-    def progress(self, finished: int, total: int, running: int) -> None:
-        """Ignore the progress."""
-
-    def took(self, peak: int) -> None:
-        """Ignore the memory."""
-
-    def cached(self, hits: int, files: int) -> None:
-        """Ignore the compiler cache."""
 
 
 LANGUAGES = ("C", "CXX", "CUDA")

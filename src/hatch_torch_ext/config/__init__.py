@@ -6,10 +6,11 @@ import os
 import re
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.base import escape
+from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import folders, kinds
 from hatch_torch_ext.config.declaration import (
@@ -29,7 +30,6 @@ from hatch_torch_ext.config.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 __all__ = [
     "KNOWN",
@@ -48,6 +48,8 @@ END_OF_ZIP = 4354819200
 """2108-01-01 in seconds since 1970."""
 
 
+SCHEMA = Path(__file__).parent.parent / "resources" / "torch-ext.schema.json"
+"""The declared options as a JSON Schema, for editors and validate-pyproject."""
 SELECTING = ("environment", "only", "skip", "fallback", "fallback_requires")
 """Fields of ``Config`` on which the metadata depend."""
 
@@ -82,6 +84,11 @@ def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selectio
     if problems:
         raise ConfigurationError(problems)
     return Selection(**found)
+
+
+def tool_schema(tool: str) -> dict[str, object]:  # noqa: ARG001 -- the signature of validate-pyproject
+    """Check the tables of the build hook `torch-ext` of hatch-torch-ext below `tool.${tool}`."""
+    return dict(untrusted.json(SCHEMA.read_text(encoding="utf-8")))
 
 
 def parse(

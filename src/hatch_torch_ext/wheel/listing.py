@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
-from hatch_torch_ext.facts import manifest as fallbacks
-from hatch_torch_ext.facts import manifest as origins
-from hatch_torch_ext.facts import manifest as partials
+from hatch_torch_ext.facts import manifest as manifests
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.facts.variant import MANIFEST
 
@@ -92,8 +90,8 @@ def parse(text: str, place: str) -> Manifest:
     twice = sorted({label for label, following in itertools.pairwise(labels) if label == following})
     if twice:
         raise WheelError(f"lists the variant {twice[0]} twice")
-    fallback = fallbacks.fallback_from_json(data["fallback"]) if data.get("fallback") is not None else None
-    sources = {f"{package}{fallbacks.SOURCES}/{path}": sha256 for path, sha256 in fallback.files} if fallback else {}
+    fallback = manifests.fallback_from_json(data["fallback"]) if data.get("fallback") is not None else None
+    sources = {f"{package}{manifests.SOURCES}/{path}": sha256 for path, sha256 in fallback.files} if fallback else {}
     return Manifest(
         place=place,
         root=place.removesuffix("manifest.json"),
@@ -103,9 +101,9 @@ def parse(text: str, place: str) -> Manifest:
             **_package_files(data, "loader", package),
             **sources,
         },
-        partial=partials.partial_from_json(data[partials.PARTIAL]) if partials.PARTIAL in data else None,
+        partial=manifests.partial_from_json(data[manifests.PARTIAL]) if manifests.PARTIAL in data else None,
         fallback=fallback,
-        origin=origins.origin_from_json(data[origins.ORIGIN]) if origins.ORIGIN in data else None,
+        origin=manifests.origin_from_json(data[manifests.ORIGIN]) if manifests.ORIGIN in data else None,
     )
 
 
