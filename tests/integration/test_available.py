@@ -134,7 +134,7 @@ def test_the_matrix_beside_both_indexes(address: str, capsys: pytest.CaptureFixt
     }
     assert (said["served"], said["total"], said["machine"], said["others"]) == (9, 13, MACHINE, [OTHER])
     assert said["impossible"] == []
-    assert (said["releases_from"], said["cuda_from"]) == (f"{address}/simple", f"{address}/whl")
+    assert (said["releases_from"], said["backends_from"]) == (f"{address}/simple", f"{address}/whl")
     by = {(row["torch"], row["backend"]): row["entries"] for row in said["rows"]}
     assert by["2.8", "12.9"] == ["matrix.2.8-cu126"]
     assert cli.main(["matrix", "--available"]) == 0

@@ -10,6 +10,7 @@ import pytest
 import values
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import around
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.matrix import declaring, expand, serving
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def test_entries_that_serve_an_installed_torch(torch: str, cuda: str | None, exp
         entry("2.12", stable=True),
         *(entry("2.13", cuda=each) for each in ("cpu", "12.4", "13.0")),
     ]
-    assert [each.name for each in serving(entries, torch=torch, cuda=cuda)] == expected
+    assert [each.name for each in serving(entries, torch=torch, backend=Backend.of_cuda(cuda))] == expected
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,7 @@ def test_facts_stand_alone() -> None:
         ("facts.labels", "backend"),
         ("facts.labels", "releases"),
         ("facts.registered", "releases"),
+        ("facts.releases", "backend"),
         ("facts.registered", "content"),
         ("facts.variant", "backend"),
     }

@@ -410,7 +410,7 @@ def test_another_torch_is_built_for_this_machine() -> None:
 def test_an_installed_torch_for_cuda(names: tuple[str, ...], cuda: str | None, expected: str | None) -> None:
     """Where the matrix has entries for CUDA, what is built for an installed CUDA torch has its CUDA sources too."""
     found = entries(*names, torch=[], cuda=[])
-    made = matrix.current(matrix.common(found), torch="2.11.0", cuda=cuda)
+    made = matrix.current(matrix.common(found), torch="2.11.0", of=Backend.of_cuda(cuda))
     assert (made.backend.name if made.backend else None) == expected
     assert dict(made.variables).get("cuda") == {"13.0": "cu130", "cpu": "cpu", None: None}[expected]
 

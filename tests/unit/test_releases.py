@@ -140,5 +140,6 @@ def test_table_of_builds_has_no_hole() -> None:
     lines = sorted(releases.PUBLISHED_CUDA)
     between = [(major, minor) for major in (1, 2) for minor in range(releases.last_minor(major) + 1)]
     assert lines == [line for line in between if lines[0] <= line <= lines[-1]]
-    assert releases.published_cuda((2, 8)) == ("12.6", "12.8", "12.9")
-    assert releases.published_cuda((9, 9)) == ()
+    assert [each.name for each in releases.published((2, 8))] == ["cpu", "12.6", "12.8", "12.9"]
+    assert releases.published((9, 9)) == ()
+    assert [each.name for each in releases.known_backends()][:2] == ["cpu", "13.2"]

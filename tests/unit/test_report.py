@@ -102,9 +102,10 @@ def test_the_table_of_our_wheel(fat: Path) -> None:
     lines = [re.sub(r"\s{2,}", "  ", line).strip() for line in printed(fat).splitlines()]
     assert lines[0].startswith("my-pkg 1.0  ")
     assert "needs  torch<2.10,>=2.8" in lines
-    assert "variant  torch  CUDA  archs  Python  needs  own  shared  share" in lines
+    assert "variant  torch  backend  archs  Python  needs  own  shared  share" in lines
     (cuda,) = [line for line in lines if line.startswith(CUDA)]
-    assert re.match(rf"{CUDA}  2\.8  12\.8  8\.0 9\.0\+PTX  cp311  glibc 2\.17  4\.\d kB  \d+ B  █+.?  \d\d%", cuda)
+    row = rf"{CUDA}  2\.8  CUDA 12\.8  8\.0 9\.0\+PTX  cp311  glibc 2\.17  4\.\d kB  \d+ B  █+.?  \d\d%"
+    assert re.match(row, cuda)
     (shared,) = [line for line in lines if line.startswith("shared  ")]
     assert re.fullmatch(r"shared  libhelper\.so, \d+ B, by 2 variants", shared)
 

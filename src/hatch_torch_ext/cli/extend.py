@@ -199,9 +199,9 @@ def _lacks(part: Part, entry: Entry, requested: Sequence[str]) -> bool:
 
 
 def _serves(variant: Variant, entry: Entry) -> bool:
-    """Return whether the users that the entry is for have the variant: by torch, Python and CUDA."""
+    """Return whether the users that the entry is for have the variant: by torch, Python and backend."""
     from hatch_torch_ext.facts import releases
-    from hatch_torch_ext.facts.backend import Backend
+    from hatch_torch_ext.facts.backend import VARIABLE
     from hatch_torch_ext.facts.labels import python_tag
 
     if entry.torch is None or entry.stable_abi != variant.stable_abi:
@@ -214,12 +214,11 @@ def _serves(variant: Variant, entry: Entry) -> bool:
         return False
     if entry.backend is None:
         return True
-    own = Backend.of_cuda(variant.cuda)
+    own = variant.runs_on
     if entry.is_cpu or own.is_gpu:
         return own.serves(entry.backend)
-    # for the CPU although its entry was for CUDA: nothing in the project needs it
-    cuda = dict(variant.build.variables).get("cuda")
-    return cuda not in {None, "cpu"}
+    # for the CPU although its entry was for GPUs: nothing in the project needs them
+    return dict(variant.build.variables).get(VARIABLE) not in {None, "cpu"}
 
 
 def _runs(built: str, python: str) -> bool:

@@ -136,7 +136,7 @@ def _available(options: argparse.Namespace, config: Config, entries: Sequence[En
             **first,
             "elsewhere": others,
             "releases_from": found.releases_from,
-            "cuda_from": found.cuda_from,
+            "backends_from": found.backends_from,
             "tables": stale,
         }
         terminal.say_json(answer)
@@ -214,7 +214,7 @@ def _state(row: BackendCoverage) -> str:
 
 
 def _show_sources(found: Published, stale: Sequence[str]) -> None:
-    terminal.say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.cuda_from}.")
+    terminal.say(f"Releases and Pythons: {found.releases_from}. CUDA builds: {found.backends_from}.")
     if not found.answered:
         terminal.say(
             "No index answered: these are the releases that this hatch-torch-ext knows, and newer ones may be there."

@@ -7,7 +7,6 @@ import csv
 import email.parser
 import email.policy
 import hashlib
-import importlib
 import os
 import sys
 import tarfile
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, wheel
-from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base import escape, toml, untrusted
 from hatch_torch_ext.base.errors import ElfError, WheelError
 from hatch_torch_ext.compare.distribution import (
     Compiled,
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.facts.variant import VariantFile
     from hatch_torch_ext.wheel.listing import Listed, Manifest
-
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
 SDISTS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 KINDS = "Give a wheel (.whl), an sdist (.tar.gz), the name of an installed distribution, or its .dist-info folder"
@@ -461,7 +458,7 @@ def _unpacked(path: Path) -> tuple[list[File], dict[str, str]]:
 def _scripts(pyproject: str) -> Mapping[tuple[str, str], str]:
     """Return the entry points that pyproject.toml declares, as an sdist of hatchling has no other place for them."""
     try:
-        project = tomllib.loads(pyproject).get("project", {})
+        project = toml.loads(pyproject).get("project", {})
         groups = {"console_scripts": project.get("scripts", {}), "gui_scripts": project.get("gui-scripts", {})}
         groups |= project.get("entry-points", {})
         return {(group, name): str(value) for group, names in groups.items() for name, value in names.items()}

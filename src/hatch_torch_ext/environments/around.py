@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import re
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -14,24 +12,23 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, toml, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.environments import homes, program
+from hatch_torch_ext.facts import builds
+from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledTorch:
-    """An installed torch: its ``version`` (``2.13.0+cu130``), and ``cuda`` (``13.0``), None for a CPU build."""
+    """An installed torch: its ``version`` (``2.13.0+cu130``), and what it was built for."""
 
     python: Path
     version: str
-    cuda: str | None
+    backend: Backend
     folder: Path
     nvidia: tuple[Path, ...] = ()
 
@@ -192,7 +189,7 @@ def _is_uv(of: Parent | None) -> bool:
 def _builds_with_torch(root: Path) -> bool:
     """Return whether the project has torch among the requirements of its build, so that any build installs one."""
     try:
-        requires = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+        requires = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
         return any(canonicalize_name(Requirement(each).name) == "torch" for each in requires)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -235,16 +232,17 @@ def _torch_of(python: Path) -> InstalledTorch | None:
         answer = untrusted.json(output.splitlines()[-1])
         folder = answer["torch"]
         text = Path(folder, "version.py").read_text(encoding="utf-8")
+        values = builds.version_values(text)
+        version = values["__version__"]
+        backend = Backend.of_torch(values)
     except (IndexError, KeyError, OSError, TypeError, ValueError):
         return None
-    version = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE)
-    cuda = re.search(r"^cuda\s*(?::[^=]*)?=\s*['\"]([\d.]+)", text, re.MULTILINE)
     if not version:
         return None
     return InstalledTorch(
         python=python,
-        version=version[1],
-        cuda=cuda[1] if cuda else None,
+        version=version,
+        backend=backend,
         folder=Path(folder),
         nvidia=tuple(map(Path, answer["nvidia"])),
     )

@@ -6,20 +6,17 @@ Containers and CI systems run builds as a user without a home (``docker run -u``
 
 from __future__ import annotations
 
-import importlib
 import os
 import stat
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import store
+from hatch_torch_ext.base import toml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
 CONFIGURATION = "HATCH_CONFIG"
 
@@ -59,7 +56,7 @@ def fault(environ: Mapping[str, str], output: str) -> str | None:
     file = configuration(environ)
     if "Error parsing config:" not in output:  # hatch's words for a value of the wrong type
         try:
-            tomllib.loads(file.read_text(encoding="utf-8"))
+            toml.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             if not environ.get(CONFIGURATION):
                 return None
@@ -86,7 +83,7 @@ def _places(environ: Mapping[str, str]) -> dict[str, Path]:
 def _data(environ: Mapping[str, str]) -> Path:
     """Return the folder in which hatch makes environments."""
     try:
-        settings: Any = tomllib.loads(configuration(environ).read_text(encoding="utf-8"))
+        settings: Any = toml.loads(configuration(environ).read_text(encoding="utf-8"))
         return Path(os.path.expandvars(settings["dirs"]["data"])).expanduser()
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return _below(environ, "XDG_DATA_HOME", ".local/share") / "hatch"

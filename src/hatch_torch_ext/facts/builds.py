@@ -1,7 +1,8 @@
-"""A build of torch, identified by the file name of its wheel; and the builds in the tables of releases. Pure."""
+"""A build of torch: by the file name of its wheel, by its ``version.py``, and in the tables of releases. Pure."""
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,9 +63,28 @@ def of_tables(lines: Iterable[str]) -> Iterator[Build]:
         first, last = releases.PUBLISHED_PYTHONS.get(minor, (31, 30))
         for machine in MACHINES:
             for number in range(_minor(first), _minor(last) + 1):
-                for backend in ("cpu", *releases.published_cuda(minor)):
+                for backend in releases.published(minor) or (Backend("cpu"),):
                     line = releases.format_minor(minor)
-                    yield Build(line=line, backend=backend, machine=machine, python=f"cp3{number}")
+                    yield Build(line=line, backend=backend.name, machine=machine, python=f"cp3{number}")
+
+
+def version_values(text: str) -> dict[str, str | None]:
+    """Return the string and None constants that torch's ``version.py`` assigns, by name. Raises ``ValueError``."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError("is not Python") from error
+    values: dict[str, str | None] = {}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name, value = node.targets[0].id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            name, value = node.target.id, node.value
+        else:
+            continue
+        if isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, str)):
+            values[name] = value.value
+    return values
 
 
 def differences(builds: Iterable[Build]) -> Iterator[str]:
@@ -88,9 +108,9 @@ def differences(builds: Iterable[Build]) -> Iterator[str]:
             if (known := releases.PUBLISHED_PYTHONS.get(minor)) != found:
                 yield f"torch {line} is for CPython {found[0]} to {found[1]}, and the table says {known}"
         cuda = {build.backend for build in of_line} - {"cpu", "default"}
-        if cuda and not cuda <= set(releases.published_cuda(minor)):
-            listed = ", ".join(sorted(cuda))
-            yield f"torch {line} has builds for CUDA {listed}, and the table says {releases.published_cuda(minor)}"
+        published = tuple(each.version for each in releases.published(minor) if each.is_gpu)
+        if cuda and not cuda <= set(published):
+            yield f"torch {line} has builds for CUDA {', '.join(sorted(cuda))}, and the table says {published}"
 
 
 def _minor(number: int) -> int:

@@ -76,7 +76,5 @@ def possible(
 def _backends(minor: Minor, backend: Backend | None) -> tuple[Backend, ...]:
     if backend is not None:
         return (backend,)
-    versions = releases.published_cuda(minor) or [
-        f"{major}.{i}" for major in releases.cuda_majors(minor) for i in range(10)
-    ]
-    return (Backend("cpu"), *(Backend("cuda", version) for version in versions))
+    versions = [f"{major}.{i}" for major in releases.cuda_majors(minor) for i in range(10)]
+    return releases.published(minor) or (Backend("cpu"), *(Backend("cuda", version) for version in versions))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from packaging.version import InvalidVersion, Version
 
+from hatch_torch_ext.facts.backend import Backend
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -166,9 +168,21 @@ def cuda_majors(minor: Minor) -> tuple[int, ...]:
     return tuple(sorted(majors))
 
 
-def published_cuda(minor: Minor) -> tuple[str, ...]:
-    """Return the CUDA versions for which this torch was published; empty if the table lacks the line."""
-    return PUBLISHED_CUDA.get(minor, ())
+def published(minor: Minor) -> tuple[Backend, ...]:
+    """Return the backends for which this torch was published, the CPU first; empty if the table lacks the line."""
+    versions = PUBLISHED_CUDA.get(minor, ())
+    return (Backend("cpu"), *(Backend("cuda", version) for version in versions)) if versions else ()
+
+
+def known_backends() -> tuple[Backend, ...]:
+    """Return the backends of all releases in the table, each once: the CPU, then the newest first."""
+    found = {each for minor in PUBLISHED_CUDA for each in published(minor)}
+    return tuple(sorted(found, key=lambda each: (each.is_gpu, *(-number for number in each.numbers))))
+
+
+def may_have(minor: Minor, backend: Backend) -> bool:
+    """Return whether builds of this torch may be for the backend: only majors count, authors build other minors."""
+    return not backend.is_gpu or minor not in PUBLISHED_CUDA or backend.major in cuda_majors(minor)
 
 
 def index_cuda(minor: Minor) -> str:

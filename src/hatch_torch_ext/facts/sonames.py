@@ -8,6 +8,7 @@ TORCH = re.compile(
     r"lib(?:torch(?:_(?:cpu|cuda\w*|python|global_deps|hip|xpu|nvshmem))?|c10(?:_(?:cuda|hip|xpu))?|shm|caffe2\w*)"
 )
 """torch's own: NEEDED of these is computed from the symbols."""
+_WHOLE = frozenset({"libtorch", "libtorch_cpu", "libtorch_global_deps", "libc10", "libshm"})
 
 _CUDA = re.compile(
     r"lib(?:cudart|cublas|cublasLt|nvblas|cudnn\w*|cudss\w*|cufft|cufftw|cufile\w*|curand|cusolver|cusolverMg|cusparse|cusparseLt"
@@ -87,6 +88,11 @@ def plain(name: str) -> str:
 def is_torch(name: str) -> bool:
     """Return whether the library is one of torch's own."""
     return TORCH.fullmatch(stem(name)) is not None
+
+
+def torch_part(name: str) -> str:
+    """Return which part of torch's own libraries it is: ``python``, ``cuda`` and the like; "" for the others."""
+    return stem(name).rpartition("_")[2] if is_torch(name) and stem(name) not in _WHOLE else ""
 
 
 def is_cuda(name: str) -> bool:

@@ -99,6 +99,11 @@ class BuildRecord:
     ignored: tuple[str, ...] = ()
     """Audit codes that the author set aside; an audit by anybody honours them."""
 
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """Return what compiled, in words: the C++ compiler, and that of the GPU's code if there is any."""
+        return (self.compiler, *([self.cuda_compiler] if self.cuda_compiler is not None else []))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.backend import VARIABLE, Backend
 from hatch_torch_ext.facts.labels import python_tag
 
 if TYPE_CHECKING:
@@ -108,11 +108,6 @@ def compare(
     )
 
 
-def _has_cuda(entries: Sequence[Entry]) -> bool:
-    """Return whether the matrix has CUDA entries; if it has none, its CPU variants serve every build of torch."""
-    return any(entry.gpu for entry in entries)
-
-
 def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
     """Return whether the loader would choose a variant of the entry for this build."""
     if entry.torch is None:
@@ -123,8 +118,8 @@ def _serves(entry: Entry, build: Build, entries: Sequence[Entry]) -> bool:
     python = python_tag(entry.variable("python"))
     if python is not None and python != build.python:
         return False
-    if entry.backend is None or build.backend == "default" or not _has_cuda(entries):
-        return True  # the CUDA version of torch's default build is known only when the variant is built
+    if entry.backend is None or build.backend == "default" or not any(each.gpu for each in entries):
+        return True  # what torch's default build is for is known only when the variant is built; CPU variants serve all
     return entry.backend.serves(Backend.parse(build.backend))
 
 
@@ -172,7 +167,7 @@ def lines(found: Iterable[Block], table: str) -> tuple[str, ...]:
 
 
 def _blocks(entries: Sequence[Entry], rows: Sequence[BackendCoverage]) -> Iterator[Block]:
-    """Yield tables that serve the rest: new releases, and CUDA builds of the releases in the matrix."""
+    """Yield tables that serve the rest: new releases, and other builds of the releases in the matrix."""
     torches = [entry for entry in entries if entry.torch is not None and entry.variable("torch") == entry.torch]
     if not torches:
         return  # the author's matrix names releases in another way
@@ -181,15 +176,15 @@ def _blocks(entries: Sequence[Entry], rows: Sequence[BackendCoverage]) -> Iterat
     for line in dict.fromkeys(row.torch for row in rows):
         of_line = [row for row in rows if row.torch == line and row.state in {"new", "not served"}]
         values = _pattern(torches, releases.minor_of(line))
-        if not of_line or (of_line[0].state != "new" and "cuda" not in values):
+        if not of_line or (of_line[0].state != "new" and VARIABLE not in values):
             continue
-        if "cuda" in values and (cuda := _backends(of_line, values["cuda"])) is not None:
+        if VARIABLE in values and (named := _backends(of_line, values[VARIABLE])) is not None:
             if "stable" in values.get("abi", ()):  # one stable-ABI variant serves all later releases too
-                cuda = [each for each in cuda if each not in offered]
-                offered.update(cuda)
-            if not cuda:
+                named = [each for each in named if each not in offered]
+                offered.update(named)
+            if not named:
                 continue
-            values["cuda"] = cuda
+            values[VARIABLE] = named
         if "python" in values and of_line[0].state == "new":
             free = any((python_tag(value) or "").endswith("t") for value in values["python"])
             pythons = dict.fromkeys(python for row in of_line for python in row.pythons)
@@ -212,7 +207,7 @@ def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[s
 
 
 def _backends(rows: Sequence[BackendCoverage], written: Sequence[str]) -> list[str] | None:
-    """Return the values of ``cuda`` for rows, in the notation of ``written``; None if no build's CUDA is known.
+    """Return the variable's values for rows, in the notation of ``written``; None if no build's backend is known.
 
     The lowest minor of each major is enough: its variants serve the higher minors.
     """
@@ -223,6 +218,6 @@ def _backends(rows: Sequence[BackendCoverage], written: Sequence[str]) -> list[s
     for backend in map(Backend.parse, known):
         if backend.is_gpu:
             lowest.setdefault(backend.major, backend)
-    short = any(value.startswith("cu") for value in written)
+    short = any(value != "cpu" and value == Backend.parse(value).tag for value in written)
     names = [backend.tag if short else backend.name for backend in lowest.values()]
     return (["cpu"] if "cpu" in known and "cpu" in written else []) + names

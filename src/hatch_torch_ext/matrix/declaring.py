@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.backend import VARIABLE, Backend
 from hatch_torch_ext.facts.labels import MACHINES, python_tag
 from hatch_torch_ext.values import Entry
 
@@ -168,21 +168,21 @@ def _declared_torch(entry: Entry, requirement: Requirement, problems: list[str])
 
 
 def _declared_backend(entry: Entry, requirement: Requirement, problems: list[str]) -> Backend | None:
-    """Return what the variable ``cuda`` names, or None."""
-    value = entry.variable("cuda")
+    """Return what the variable for the backend names, or None."""
+    value = entry.variable(VARIABLE)
     if value is None:
         return None
     try:
         backend = Backend.parse(value)
     except ValueError as error:
-        problems.append(f"{entry.name}: the variable `cuda`: {error}")
+        problems.append(f"{entry.name}: the variable `{VARIABLE}`: {error}")
         return None
     local = Backend.of_local(str(requirement.specifier))
-    # A CPU variant may be compiled against any build of torch; a CUDA variant only against its own.
+    # A CPU variant may be compiled against any build of torch; one for GPUs only against its own.
     if backend.is_gpu and local is not None and local != backend:
         problems.append(
-            f"{entry.name}: the variable `cuda` is `{value}`, but the requirement `{entry.torch_requirement}` takes "
-            f"torch's build for `{local.tag}`; make them agree"
+            f"{entry.name}: the variable `{VARIABLE}` is `{value}`, but the requirement `{entry.torch_requirement}` "
+            f"takes torch's build for `{local.tag}`; make them agree"
         )
     return backend
 

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.backend import VARIABLE, Backend
 from hatch_torch_ext.facts.labels import possible, python_tag
 from hatch_torch_ext.values import Entry
 
@@ -92,11 +92,11 @@ def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entry for entry, line in zip(entries, lines, strict=True) if line == max(lines))
 
 
-def serving(entries: Sequence[Entry], *, torch: str, cuda: str | None) -> tuple[Entry, ...]:
+def serving(entries: Sequence[Entry], *, torch: str, backend: Backend) -> tuple[Entry, ...]:
     """Return the entries that may serve an installed torch, as the loader would choose, in their order.
 
     Exact entries go before stable-ABI entries, which serve later releases too; of the latter the newest is taken. Of
-    entries with a CUDA version, those that the torch can use are taken, or if there are none, the CPU entries.
+    entries that declare a backend, those that the torch can use are taken, or if there are none, the CPU entries.
     """
     line = releases.minor_of(torch)
     lines = {entry.name: releases.minor_of(entry.torch) for entry in entries if entry.torch is not None}
@@ -107,7 +107,7 @@ def serving(entries: Sequence[Entry], *, torch: str, cuda: str | None) -> tuple[
     candidates = exact or [entry for entry in stable if lines[entry.name] == highest]
 
     def usable(entry: Entry) -> bool:
-        return entry.backend is None or (entry.gpu is not None and entry.gpu.serves(Backend.of_cuda(cuda)))
+        return entry.backend is None or (entry.gpu is not None and entry.gpu.serves(backend))
 
     fitting = [entry for entry in candidates if usable(entry)]
     return tuple(fitting or [entry for entry in candidates if entry.is_cpu])
@@ -154,11 +154,12 @@ def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
         if entry.torch is None or entry.gpu is None or requirement.url or "+" in str(requirement.specifier):
             continue  # undeclared, or one exact build of torch: known only after the build
         line = releases.minor_of(entry.torch)
-        published = releases.published_cuda(line)
-        if published and entry.gpu.major not in releases.cuda_majors(line):
+        if not releases.may_have(line, entry.gpu):
+            versions = [each.version for each in releases.published(line) if each.kind == entry.gpu.kind]
+            published = f"{entry.gpu.toolkit} {', '.join(versions)}"
             yield (
-                f"{entry.name}: there is no torch {entry.torch} for {entry.gpu.words}: it was published for CUDA "
-                f"{', '.join(published)}; take the pair out of the matrix, or name it in `skip`"
+                f"{entry.name}: there is no torch {entry.torch} for {entry.gpu.words}: it was published for "
+                f"{published}; take the pair out of the matrix, or name it in `skip`"
             )
 
 
@@ -190,7 +191,7 @@ CURRENT = "current"
 class Common:
     """What all entries of a matrix have in common, and what an entry for another torch gets too.
 
-    Variables except ``torch``, ``python`` and ``machine`` (``cuda`` only if it is ``cpu``), environment variables,
+    Variables except ``torch``, ``python`` and ``machine`` (the backend's only if it is ``cpu``), environment variables,
     whether the stable ABI is used, and whether any entry asks for a GPU's backend (or the sources have kernels).
     """
 
@@ -210,7 +211,7 @@ def common(entries: Sequence[Entry]) -> Common:
     variables = [
         (name, value)
         for name, value in alike([entry.variables for entry in entries])
-        if name not in {"torch", "python", "cuda", "machine"} or (name, value) == ("cuda", "cpu")
+        if name not in {"torch", "python", VARIABLE, "machine"} or (name, value) == (VARIABLE, "cpu")
     ]
     return Common(
         variables=tuple(variables),
@@ -220,16 +221,16 @@ def common(entries: Sequence[Entry]) -> Common:
     )
 
 
-def current(shared: Common, *, torch: str, cuda: str | None = None) -> Entry:
+def current(shared: Common, *, torch: str, of: Backend | None = None) -> Entry:
     """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whichever releases the matrix serves.
 
-    ``cuda`` is the CUDA version of that torch: where the matrix has entries for CUDA, the variable ``cuda`` names it,
-    so that the project compiles the same for this torch as for those of the matrix.
+    ``of`` is what that torch was built for: where the matrix has entries for GPUs, the variable names it, so that the
+    project compiles the same for this torch as for those of the matrix.
     """
     line = ".".join(torch.split(".")[:2])
-    named = Backend.of_cuda(cuda) if cuda and shared.has_gpu else None
-    backend = Backend("cpu") if ("cuda", "cpu") in shared.variables else named
-    declared = (("cuda", backend.tag),) if backend is not None and backend.is_gpu else ()
+    named = of if of is not None and of.is_gpu and shared.has_gpu else None
+    backend = Backend("cpu") if (VARIABLE, "cpu") in shared.variables else named
+    declared = ((VARIABLE, backend.tag),) if backend is not None and backend.is_gpu else ()
     return Entry(
         name=CURRENT,
         variables=(("torch", line), *declared, *shared.variables),

@@ -87,7 +87,7 @@ def fields(placed: PlacedVariant) -> dict[str, object]:
         "torch": variant.torch,
         **({"snapshot": exact} if snapshot else {}),
         "stable_abi": variant.stable_abi,
-        "cuda": variant.runs_on.version or None,
+        **variant.runs_on.fields,
         "archs": {name: list(archs.capabilities(name)) for name in variant.archs},
         "cxx11_abi": variant.cxx11_abi,
         "on_default_index": variant.cxx11_abi in (None, releases.cxx11_abi(variant.torch, variant.machine)),

@@ -77,13 +77,18 @@ def _used(placed: PlacedVariant) -> Iterator[Component]:
     """Yield the components of a variant: its tools, and the foreign parts in it."""
     variant = placed.variant
     yield _torch(variant)
-    yield _tool(variant.build.compiler, "compiler")
+    for compiler in variant.build.compilers:
+        yield _tool(compiler, "compiler")
     yield _tool(f"CMake {variant.build.cmake}", "build tool")
-    if variant.build.cuda_compiler is not None:
-        yield _tool(variant.build.cuda_compiler, "compiler")
-    if variant.cuda is not None:
-        reference = f"pkg:generic/nvidia-cuda@{variant.cuda}"
-        yield {"type": "framework", "bom-ref": reference, "name": "CUDA", "version": variant.cuda, "purl": reference}
+    backend = variant.runs_on
+    if purl := backend.purl:
+        yield {
+            "type": "framework",
+            "bom-ref": purl,
+            "name": backend.toolkit,
+            "version": backend.version,
+            "purl": purl,
+        }
     for file in variant.files:
         if file.kind == "graft":
             yield _graft(file.origin or f"pkg:generic/{quote(PurePosixPath(file.path).name)}", file.path, file.sha256)

@@ -29,15 +29,7 @@ NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 POLICY = "manylinux_2_28"
 OLDEST_PYTHON = 9
 """The minor of the oldest Python 3 that a kernel serves."""
-KNOWN_REQUIREMENTS = {
-    "cpu": {"einops": "einops", "helion": "helion", "apache-tvm-ffi": "tvm-ffi"},
-    "cuda": {
-        "einops": "einops",
-        "helion": "helion",
-        "apache-tvm-ffi": "tvm-ffi",
-        "nvidia-cutlass-dsl": "nvidia-cutlass-dsl",
-    },
-}
+_REQUIREMENTS = {"einops": "einops", "helion": "helion", "apache-tvm-ffi": "tvm-ffi"}
 """Distributions that a kernel may require, as its metadata name them; `kernels` refuses other names."""
 
 
@@ -266,7 +258,7 @@ def notes(part: Part, namespaces: frozenset[str]) -> Iterator[str]:
             "loads beside a later wheel, not beside the kernel, whose builds have a name each"
         )
     for requirement in requirements(part):
-        if requirement.name not in KNOWN_REQUIREMENTS["cuda"]:
+        if not any(requirement.name in known_requirements(built.variant) for built in part.variants):
             yield (
                 f"the wheel requires {requirement}, and `kernels` installs nothing for a kernel: its users need it "
                 "beforehand"
@@ -277,11 +269,16 @@ def notes(part: Part, namespaces: frozenset[str]) -> Iterator[str]:
             f"a variant needs {each}, and kernels are to run from {POLICY} on, as kernel-abi-check says: build in an "
             f"image of {POLICY}"
         )
-    if all(built.variant.backend == "cpu" for built in part.variants):
+    if not any(built.variant.runs_on.is_gpu for built in part.variants):
         yield (
             "all variants are for the CPU: under a torch with CUDA, `kernels` takes them only with "
             '`backend="cpu"`; the wheel serves both'
         )
+
+
+def known_requirements(variant: Variant) -> Mapping[str, str]:
+    """Return the distributions that a kernel of the variant may require, with their names in its metadata."""
+    return _REQUIREMENTS | {name: name for name in variant.runs_on.kernel_requires}
 
 
 def _above(variant: Variant) -> bool:
@@ -311,8 +308,4 @@ def variant_name(variant: Variant) -> str:
     else:
         abi = {True: "-cxx11", False: "-cxx98", None: ""}[variant.cxx11_abi]
         framework = f"torch{digits}{abi}"
-    return f"{framework}-{_backend(variant)}-{variant.machine}-linux"
-
-
-def _backend(variant: Variant) -> str:
-    return f"cu{variant.cuda.replace('.', '')}" if variant.cuda and variant.backend == "cuda" else "cpu"
+    return f"{framework}-{variant.runs_on.tag}-{variant.machine}-linux"

@@ -370,7 +370,7 @@ def _files(source: _Source, each: _Kernel) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _metadata(source: _Source, variant: Variant, identifier: str, digests: Mapping[str, str]) -> dict[str, object]:
-    known = kernelrules.KNOWN_REQUIREMENTS[variant.backend]
+    known = kernelrules.known_requirements(variant)
     needed = {known[each.name] for each in kernelrules.requirements(source.part) if each.name in known}
     return {
         "name": source.name,

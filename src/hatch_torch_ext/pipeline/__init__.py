@@ -319,5 +319,4 @@ def _per_job(config: Config, tasks: Sequence[Task], history: History) -> int:
     known = [took.peak for task in tasks if (took := history.of(task.name)) is not None and took.peak]
     if len(known) == len(tasks) and known:
         return max(known)
-    cuda = any(task.entry.gpu for task in tasks)
-    return max([capacity.CUDA if cuda else capacity.CPP, *known])
+    return max([*(task.entry.assumed.memory for task in tasks), *known])

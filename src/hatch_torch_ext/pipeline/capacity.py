@@ -32,10 +32,6 @@ MOST = 4096
 """Jobs for which the pool's FIFO always has room: two pages, where a user has many pipes. A byte more would wait."""
 WAITING = 256
 """Launchers that may wait for a job at once; each has 4 MB of memory."""
-CPP = 1_600_000_000
-"""Bytes that g++ 12 needs for a file that includes all of torch (torch/extension.h, 2.13: 1.56 GB; library.h: 0.6)."""
-CUDA = 3 * GB
-"""Estimated memory of nvcc in bytes while nothing is known of the kernels."""
 LOOK = 0.5  # seconds between two looks at the memory
 TELL = 5.0  # seconds between two events without a change
 

@@ -134,13 +134,13 @@ def _runner(entry: Entry, runners: Mapping[str, str]) -> str:
 
 
 def _image(entry: Entry, images: Mapping[str, str], machine: str) -> str:
-    cuda = "cpu" if entry.backend is None else entry.backend.name
+    backend = entry.assumed.name
     elsewhere = [str(entry.machine)] if entry.machine not in {None, machine} else []
-    for name in (*elsewhere, cuda, cuda.partition(".")[0], ANY):
+    for name in (*elsewhere, backend, backend.partition(".")[0], ANY):
         if name in images:
             return images[name]
     raise ConfigurationError(
-        [f"{entry.name}: `--images` has no image for `{cuda}`: add `{cuda}=IMAGE`, or `*=IMAGE` for all others"]
+        [f"{entry.name}: `--images` has no image for `{backend}`: add `{backend}=IMAGE`, or `*=IMAGE` for all others"]
     )
 
 

@@ -73,7 +73,7 @@ def editable(
         return matrix.select(entries, only=only, skip=config.skip, called=named)
     fitting = _running_here(matrix.select(entries, only=(), skip=config.skip))
     if torch is not None:
-        if chosen := matrix.serving(fitting, torch=torch.version, cuda=torch.cuda):
+        if chosen := matrix.serving(fitting, torch=torch.version, backend=torch.backend):
             report(f"editable: for torch {torch.version} of {torch.python}")
             return chosen
         report(f"editable: no entry of the matrix serves torch {torch.version} of {torch.python}: the newest is built")
@@ -117,7 +117,7 @@ def for_this_environment(
     if torch is not None:
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
-        own = matrix.current(matrix.common(entries), torch=torch.version, cuda=torch.cuda)
+        own = matrix.current(matrix.common(entries), torch=torch.version, of=torch.backend)
         return InstalledSelection(config=replace(config, environment=""), entries=(own,), installed=found)
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):

@@ -82,7 +82,7 @@ def split(entries: Sequence[Entry], count: int, *, times: History | None = None)
 
 
 def _weights(entries: Sequence[Entry], times: History | None) -> dict[str, float]:
-    kinds = {entry.name: entry.backend.weight if entry.backend is not None else 1.0 for entry in entries}
+    kinds = {entry.name: entry.assumed.weight for entry in entries}
     known = {name: took.seconds for name in kinds if times is not None and (took := times.of(name)) is not None}
     if not known:
         return kinds

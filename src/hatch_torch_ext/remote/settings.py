@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from hatch_torch_ext.base import redact, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, SdkError
-from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.backend import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -217,10 +217,9 @@ def _anchored(place: str) -> str:
 def _filled(entry: Entry, option: str, url: str | None) -> str | None:
     if url is None:
         return None
-    cuda = entry.variable("cuda")
     values = dict(entry.variables)
-    if cuda is not None:  # indexes call a build cu128, even if the matrix says 12.8
-        values["cuda"] = Backend.parse(cuda).tag
+    if entry.backend is not None and VARIABLE in values:  # indexes call a build cu128, even if the matrix says 12.8
+        values[VARIABLE] = entry.backend.tag
     missing = sorted({field for field in re.findall(r"{(\w+)}", url) if field not in values})
     if missing:
         raise SdkError(

@@ -66,6 +66,8 @@ class VariantRow:
     torch: str
     stable_abi: bool
     cuda: str | None
+    backend: str
+    """In words: ``CUDA 12.8``, ``CPU``."""
     archs: tuple[str, ...]
     python: str | None
     machine: str
@@ -222,6 +224,7 @@ def _variants(listed: Sequence[Listed], files: Sequence[FileRow], total: int) ->
                 torch=variant.torch,
                 stable_abi=variant.stable_abi,
                 cuda=variant.cuda,
+                backend=variant.runs_on.words,
                 archs=variant.archs,
                 python=variant.python,
                 machine=variant.machine,

@@ -269,7 +269,7 @@ def _variants(report: WheelReport) -> str:
     columns = [
         _Column(name="variant", kind="name mono"),
         _Column(name="torch", kind="plain"),
-        _Column(name="CUDA"),
+        _Column(name="backend"),
         _Column(name="architectures", kind="mono"),
         _Column(name="Python"),
         _Column(name="needs", kind="plain"),
@@ -281,7 +281,7 @@ def _variants(report: WheelReport) -> str:
         (
             _breakable(row.label),
             html(torch(row)),
-            html(row.cuda or "CPU"),
+            html(row.backend),
             html(" ".join(row.archs)) or NOTHING,
             html(row.python or "any"),
             html(row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hatch_torch_ext.base import escape
+from hatch_torch_ext.facts import sonames
 from hatch_torch_ext.facts.content import size
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _variant_table(report: WheelReport, width: int) -> Table:
     columns: list[tuple[str, Callable[[VariantRow], RenderableType]]] = [
         ("variant", lambda row: Text(row.label, style="bold")),
         ("torch", torch),
-        ("CUDA", lambda row: row.cuda or "CPU"),
+        ("backend", lambda row: row.backend),
         ("archs", lambda row: escape.name(" ".join(row.archs))),
         ("Python", lambda row: row.python or "any"),
         ("needs", lambda row: row.libc_floor if len(machines) == 1 else f"{row.libc_floor} {row.machine}"),
@@ -147,12 +148,11 @@ def _bar(share: float) -> Table:
 
 
 def _torch_needs(row: FileRow) -> str:
-    """Return which parts of torch a file needs: ``cuda``, ``cpu``, ``python``."""
+    """Return which parts of torch a file needs: ``cpu``, ``cpu python`` and the like."""
     if row.binary is None:
         return ""
     needed = [name for name in row.binary.needed if name.startswith(_OF_TORCH)]
-    parts = [part for part in ("cuda", "python") if any(f"_{part}." in name for name in needed)]
-    return " ".join(["cpu", *parts]) if needed else ""
+    return " ".join(dict.fromkeys(["cpu", *sorted(filter(None, map(sonames.torch_part, needed)))])) if needed else ""
 
 
 def _rest(report: WheelReport) -> Iterator[str]:

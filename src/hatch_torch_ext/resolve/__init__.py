@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
 import os
 import platform
 import re
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,8 +17,9 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from hatch_torch_ext.base import process, redact, uv
+from hatch_torch_ext.base import process, redact, toml, uv
 from hatch_torch_ext.base.errors import ProcessError, SdkError
+from hatch_torch_ext.facts.backend import local_tag
 from hatch_torch_ext.facts.releases import TORCH_INDEX
 from hatch_torch_ext.remote import index, pipfiles
 from hatch_torch_ext.remote.http import Http, RemoteError
@@ -104,9 +103,6 @@ class Scope:
     def settings(self) -> IndexSettings:
         """Return the settings of package indexes."""
         return self.http.settings
-
-
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling needs it
 
 
 LIFETIME = 24 * 3600.0
@@ -204,7 +200,7 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
         for name in ("uv.toml", "pyproject.toml"):
             try:
                 text = (folder / name).read_text(encoding="utf-8")
-                own = tomllib.loads(text).get("tool", {}).get("uv") if name == "pyproject.toml" else text
+                own = toml.loads(text).get("tool", {}).get("uv") if name == "pyproject.toml" else text
             except (OSError, ValueError, AttributeError):
                 continue
             if own:
@@ -251,7 +247,7 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     # kill.
     given = "\n".join([*lines, *requirements]) + "\n"
     done = process.run([*command, "-"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT, given=given)
-    lock: dict[str, object] = tomllib.loads(done.stdout)
+    lock: dict[str, object] = toml.loads(done.stdout)
     return lock
 
 
@@ -344,12 +340,12 @@ def _versions(names: Iterable[str]) -> dict[Version, set[Tag]]:
 def _elsewhere(required: Requirement, scope: Scope) -> str | None:
     """Return which of torch's own indexes has such builds, unless the entry uses one of them already."""
     specifier = str(required.specifier)
-    local = re.search(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)\b", specifier)
+    local = local_tag(specifier)
     channel = "/nightly" if ".dev" in specifier else "/test" if required.specifier.prereleases else ""
     asks = any(public(index).startswith(TORCH_INDEX) for index in scope.settings.indexes)
     if required.name != "torch" or asks or not (local or channel):
         return None
-    return f'torch\'s own index may have it: `index-url = "{TORCH_INDEX}{channel}/{local[1] if local else "cpu"}"`'
+    return f'torch\'s own index may have it: `index-url = "{TORCH_INDEX}{channel}/{local or "cpu"}"`'
 
 
 def _nearest(requirement: str, versions: Iterable[Version]) -> list[Version]:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.facts import builds, releases
-from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.builds import Build
 from hatch_torch_ext.remote import index
 from hatch_torch_ext.remote.http import RemoteError
@@ -37,7 +36,7 @@ class Published:
 
     builds: tuple[Build, ...]
     releases_from: str
-    cuda_from: str
+    backends_from: str
     answered: bool
 
 
@@ -55,7 +54,7 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
     if not general and not special:
         lines = [releases.format_minor(minor) for minor in releases.PUBLISHED_PYTHONS]
         found = tuple(sorted(builds.of_tables(lines), key=_order))
-        return Published(builds=found, releases_from=TABLES, cuda_from=TABLES, answered=False)
+        return Published(builds=found, releases_from=TABLES, backends_from=TABLES, answered=False)
     known = any(build.backend != "cpu" for build in special)
     lines_with_builds = {(build.line, build.machine) for build in special}
     rest = [build for build in general if build.backend == "default"]
@@ -70,14 +69,13 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
     return Published(
         builds=tuple(sorted({*special, *rest}, key=_order)),
         releases_from=", ".join(names),
-        cuda_from=(source or ", ".join(names)) if known else TABLES,
+        backends_from=(source or ", ".join(names)) if known else TABLES,
         answered=True,
     )
 
 
 def _backends(build: Build) -> tuple[str, ...]:
-    cuda = releases.published_cuda(build.minor)
-    return ("cpu", *cuda) if cuda else ("default",)
+    return tuple(each.name for each in releases.published(build.minor)) or ("default",)
 
 
 def _order(build: Build) -> tuple[object, ...]:
@@ -92,7 +90,7 @@ def _order(build: Build) -> tuple[object, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of a CUDA version or a CPython tag, as a sort key: 39 comes before 310."""
+    """Return the numbers of a backend's version or a CPython tag, as a sort key: 39 comes before 310."""
     if (tag := re.match(r"cp(\d)(\d+)", text)) is not None:
         return int(tag[1]), int(tag[2])
     return tuple(int(part) for part in text.split(".")) if re.fullmatch(r"\d+(\.\d+)*", text) else ()
@@ -103,10 +101,8 @@ def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -
     problems: list[str] = []
     if whole := _of_place(http, store, own, problems.append):
         return whole
-    known = {version for versions in releases.PUBLISHED_CUDA.values() for version in versions}
-    names = ["cpu", *(Backend("cuda", version).tag for version in sorted(known, key=_numbers, reverse=True))]
     found: list[Build] = []
-    for name in names:
+    for name in (backend.tag for backend in releases.known_backends()):
         found += _of_place(http, store, f"{own.rstrip('/')}/{name}", problems.append)
         if name == "cpu" and not found:  # absent, or laid out otherwise: do not send twenty more requests
             break

@@ -6,7 +6,6 @@ the one source that both kinds have.
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.base import escape, redact
+from hatch_torch_ext.facts import builds
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.remote.archive import ArchiveMember
 from hatch_torch_ext.remote.settings import public
 from hatch_torch_ext.resolve import ResolvedWheel
@@ -59,13 +60,21 @@ class TorchFacts:
     cxx11_abi: bool
     cxx_standard: int
 
+    @property
+    def backend(self) -> Backend:
+        """Return what this torch was built for."""
+        return Backend.of_torch({"cuda": self.cuda})
+
 
 def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     """Return the facts of the torch in the folder ``prefix``. Raises ``FactError``.
 
     ``libc10`` is the real library if the one below ``prefix`` is a stub.
     """
-    values = version_values(_text(prefix / "version.py"))
+    try:
+        values = builds.version_values(_text(prefix / "version.py"))
+    except ValueError as error:
+        raise FactError(f"version.py {error}") from error
     version = values.get("__version__")
     if version is None:
         raise FactError("version.py does not say __version__")
@@ -85,25 +94,6 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
         cxx11_abi=_cxx11_abi(libc10 or prefix / "lib" / "libc10.so", config),
         cxx_standard=_cxx_standard(prefix, config),
     )
-
-
-def version_values(text: str) -> dict[str, str | None]:
-    """Return the string and None constants that a ``version.py`` assigns, by name."""
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FactError("version.py is not Python") from error
-    values: dict[str, str | None] = {}
-    for node in module.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name, value = node.targets[0].id, node.value
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            name, value = node.target.id, node.value
-        else:
-            continue
-        if isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, str)):
-            values[name] = value.value
-    return values
 
 
 def _cxx11_abi(libc10: Path, config: str) -> bool:

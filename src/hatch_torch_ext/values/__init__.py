@@ -54,6 +54,11 @@ class Entry:
         return self.backend if self.backend is not None and self.backend.is_gpu else None
 
     @property
+    def assumed(self) -> Backend:
+        """Return the backend that the matrix declares, else the CPU: for estimates, before the torch is known."""
+        return self.backend or Backend("cpu")
+
+    @property
     def is_cpu(self) -> bool:
         """Return whether the matrix declares a variant for the CPU, whatever torch it is compiled against."""
         return self.backend is not None and not self.backend.is_gpu

@@ -195,8 +195,10 @@ def again() -> str:
 
     name = loader.DATA["distribution"]
     if getattr(sys, "frozen", False):  # a program made by PyInstaller or the like, which includes Python files only
-        collect = f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
-        return f"make the program again with all files as they are: {collect}"
+        return (
+            "make the program again with all files as they are: "
+            f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
+        )
     if "kernel" in loader.DATA:
         _, cached = _repository()
         if cached:  # what is there is not fetched again
@@ -472,8 +474,9 @@ def cannot_open(reason: str, file: File) -> str:
         return reason + _advice(reason)
     import shlex
 
-    both = "Start" if "kernel" in loader.DATA else "Install the two into one environment, or start"
-    remedy = f"{both} the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+    remedy = f"Install the two into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
+    if "kernel" in loader.DATA:
+        remedy = f"Start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
     return f"{reason}. It is in {loader._plain(folder, 400)}, on another entry of sys.path than this package. {remedy}"
 
 
