@@ -214,9 +214,9 @@ def again() -> str:
         # uv considers a project unchanged while its pyproject.toml is unchanged.
         command = "uv pip install --reinstall --no-deps" if by.strip() == "uv" else "pip install"
         return f"{command} -e {shlex.quote(loader.DATA['editable'])}"
-    # pip and uv keep the wheel that they built for another torch
-    built = f"--no-cache-dir --no-binary {name} " if "here" in loader.DATA else ""
-    return f"pip install --force-reinstall --no-deps {built}{name}"
+    if "here" in loader.DATA:  # pip and uv keep the wheel that they built for another torch
+        return f"pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"
+    return f"pip install --force-reinstall --no-deps {name}"
 
 
 def _is_of_here() -> bool:
