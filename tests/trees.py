@@ -15,6 +15,7 @@ import values
 import wheels
 from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Sdk, Tool, Toolchain
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ class Site:
         return Sdk(
             kind="environment",
             version="2.8.0+cpu" if self.cuda is None else "2.8.0",
-            cuda=self.cuda,
-            hip=None,
+            backend=Backend.of_cuda(self.cuda),
             cxx11_abi=True,
             cxx_standard=17,
             prefix=self.torch.parent,

@@ -84,7 +84,7 @@ def test_entries_without_a_toolkit_are_left_out_by_a_plain_skip(cuda_wheel: Path
     said = (cuda_wheel.parent.parent / "said").read_text(encoding="utf-8")
     for name in ("full.2.6-cu124", "full.2.7-cu126", "full.2.8-cu128", "full.2.10-stable-cu128"):
         assert f"torch-ext: {name}: left out by the variable `HATCH_TORCH_EXT_SKIP`" in said
-    assert "torch-ext: full.2.11-stable-cu130: CUDA architectures 7.5+PTX 9.0, from option `archs`" in said
+    assert "torch-ext: full.2.11-stable-cu130: GPU architectures 7.5+PTX 9.0, from option `archs`" in said
     assert set(manifest(cuda_wheel)) == {STABLE_CUDA, STABLE_CPU}
 
 

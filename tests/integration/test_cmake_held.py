@@ -16,10 +16,11 @@ import pytest
 import trees
 from hatch_torch_ext import elf, repair
 from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.sdk import facts as sdk_facts
 from hatch_torch_ext.sdk import stubs as link_stubs
 from hatch_torch_ext.sdk import thin as sdk_facade
-from hatch_torch_ext.values import CudaToolkit, Tool
+from hatch_torch_ext.values import Tool, Toolkit
 from workbench import ENTRY, QUICK
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ def test_a_log_without_cmakes_warnings_of_our_own_options(bench: Workbench) -> N
 def test_a_toolkit_is_told_of_only_where_cmake_uses_it(bench: Workbench, tmp_path: Path) -> None:
     """A torch for CUDA and an nvcc on the machine are no news to a project that compiles none."""
     nvcc = Tool(path=tmp_path / "nvcc", version="13.0.88")
-    cuda = CudaToolkit(root=tmp_path, nvcc=nvcc, version="13.0", source="the system", host=bench.toolchain.cxx.path)
-    bench.toolchain = replace(bench.toolchain, cuda=cuda)
+    cuda = Toolkit(root=tmp_path, compiler=nvcc, version="13.0", source="the system", host=bench.toolchain.cxx.path)
+    bench.toolchain = replace(bench.toolchain, toolkit=cuda)
     bench.build("names")
     assert bench.reports == []
 
@@ -297,7 +298,7 @@ def test_a_lower_target_version_of_the_projects_is_the_only_one(thin: Workbench,
     The torch is a build for CUDA, and the entry does not declare `cuda`.
     """
     thin.entry = replace(ENTRY, stable_abi=True)
-    thin.sdk = replace(thin.sdk, cuda="13.0")
+    thin.sdk = replace(thin.sdk, backend=Backend("cuda", "13.0"))
     for name in ("libc10_cuda.so", "libtorch_cuda.so"):
         (thin.sdk.library_dir / name).write_bytes(link_stubs.stub(name, thin.environment.interpreter.machine))
     source = write(tmp_path / "stable", CMakeLists=LOWER, empty_cpp="#ifdef USE_CUDA\n#error\n#endif\n", other_cpp="")
@@ -533,7 +534,8 @@ def test_a_cpu_variant_is_the_same_bytes_for_a_cuda_build_of_the_release(
     folder.mkdir()
     for name in (*cpu.libraries, *more):
         (folder / name).write_bytes(link_stubs.stub(name, bench.environment.interpreter.machine))
-    cuda = replace(cpu, cuda="13.0", libraries=tuple(sorted({*cpu.libraries, *more})), library_dir=folder)
+    names = tuple(sorted({*cpu.libraries, *more}))
+    cuda = replace(cpu, backend=Backend("cuda", "13.0"), libraries=names, library_dir=folder)
     files = []
     for name, sdk in {"cpu": cpu, "cuda": cuda}.items():
         bench.sdk, bench.work = sdk, tmp_path / name

@@ -17,6 +17,7 @@ from hatch_torch_ext import cmake, elf, toolchain
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.values import Environment, Interpreter, Sdk
 from workbench import Fixed
 
@@ -93,8 +94,7 @@ def bench(tmp_path: Path, cuda13_wheels: Path) -> Bench:
     sdk = Sdk(
         kind="thin",
         version="2.11.0+cu130",
-        cuda="13.0",
-        hip=None,
+        backend=Backend("cuda", "13.0"),
         cxx11_abi=True,
         cxx_standard=17,
         prefix=tmp_path / "torch",
@@ -115,10 +115,10 @@ def test_the_compiler_of_the_wheels_builds_a_plain_project(bench: Bench) -> None
     tools = bench.tools(config)
     tree = bench.build(config, tools)
     library = tree.prefix / "libkernels.so"
-    assert tools.cuda is not None
-    assert tools.cuda.source == "the entry's environment"
-    assert tools.cuda.root == bench.work(config) / "matrix.2.11" / "cuda"
-    assert tree.cuda_compiler == "NVIDIA 13.0.88"
+    assert tools.toolkit is not None
+    assert tools.toolkit.source == "the entry's environment"
+    assert tools.toolkit.root == bench.work(config) / "matrix.2.11" / "cuda"
+    assert tree.gpu_compiler == "NVIDIA 13.0.88"
     assert fatbin.archs(library) == ("7.5", "9.0", "9.0+PTX", "9.0a", "10.0f")
     assert "libcudart.so.13" in needed(library)
 
@@ -135,7 +135,7 @@ def test_the_configuration_wins_over_every_way_to_choose_architectures(
     options = CMakeConfig(args=(f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={first}",))
     tree = bench.build(bench.config("cuda_own_archs", "8.0", "9.0+PTX", cmake=options))
     assert "first ran" in tree.log.read_text()
-    assert "matrix.2.11: CUDA architectures 8.0 9.0+PTX, from option `archs`" in capsys.readouterr().out
+    assert "matrix.2.11: GPU architectures 8.0 9.0+PTX, from option `archs`" in capsys.readouterr().out
     for name in ("libkernels.so", "libmore.so"):
         assert fatbin.archs(tree.prefix / name) == ("8.0", "9.0", "9.0+PTX")
         assert "libcudart.so.13" in needed(tree.prefix / name)
@@ -189,7 +189,7 @@ def test_an_entry_that_declares_cuda_enables_the_language(bench: Bench) -> None:
     wheels = bench.folder.parent / "runtime"
     wheels.mkdir()
     (wheels / "cuda_runtime_api.h").write_text("#error of another minor than the toolkit\n", encoding="utf-8")
-    bench = replace(bench, sdk=replace(bench.sdk, cuda_include_dirs=(wheels,)))
+    bench = replace(bench, sdk=replace(bench.sdk, toolkit_include_dirs=(wheels,)))
     tree = bench.build(bench.config("cuda_implied", "8.0"), cuda="cu130")
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)
 
@@ -201,7 +201,7 @@ def test_a_cuda_source_that_cmake_would_leave_out(bench: Bench) -> None:
     with pytest.raises(CompileError) as failure:
         bench.build(config)
     assert "target kernels lists kernels.cu, but the project does not enable CUDA" in failure.value.message
-    cpu = replace(bench, sdk=replace(bench.sdk, cuda=None))
+    cpu = replace(bench, sdk=replace(bench.sdk, backend=Backend("cpu")))
     assert fatbin.archs(cpu.build(config, name="matrix.cpu").prefix / "libkernels.so") == ()
 
 
@@ -209,19 +209,19 @@ def test_a_cuda_source_that_cmake_would_leave_out(bench: Bench) -> None:
 def test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu(bench: Bench) -> None:
     """An index gives torch for CUDA where none was asked for: both ways on are named, and `cuda = "cpu"` works."""
     _with_torch_libraries(bench)
-    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
+    bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.8", "2.10.0+cu128"))
     config = bench.config("cuda_implied")
     tools = bench.tools(config)
-    if tools.cuda is not None:
+    if tools.toolkit is not None:
         pytest.skip("this machine has a CUDA 12 toolkit")
     with pytest.raises(ToolchainError) as failure:
         bench.build(config, tools)
     assert failure.value.message == (
         "target kernels lists kernels.cu, but the project does not enable CUDA, and CMake would leave the file out. "
         'For a variant without CUDA, give the entry `cuda = ["cpu"]` in the matrix. For one with CUDA: '
-        f"{tools.cuda_problem}"
+        f"{tools.toolkit_problem}"
     )
-    cpu = replace(bench, sdk=replace(bench.sdk, cuda=None))  # what the variable makes of the SDK
+    cpu = replace(bench, sdk=replace(bench.sdk, backend=Backend("cpu")))  # what the variable makes of the SDK
     tree = cpu.build(config, tools, cuda="cpu")
     assert fatbin.archs(tree.prefix / "libkernels.so") == ()
 
@@ -240,6 +240,11 @@ def test_every_spelling_leads_to_one_toolkit(bench: Bench, monkeypatch: pytest.M
     assert fatbin.archs(tree.prefix / "libdevices.so") == ()
 
 
+def _for(bench: Bench, backend: str, version: str) -> Sdk:
+    """Return the SDK of the bench as another build of torch has it."""
+    return replace(bench.sdk, backend=Backend.parse(backend), version=version)
+
+
 def _without_toolkit(bench: Bench) -> Bench:
     empty = bench.folder.parent / "empty"
     empty.mkdir()
@@ -248,11 +253,11 @@ def _without_toolkit(bench: Bench) -> Bench:
 
 def test_an_optional_cuda_is_left_out_where_the_toolkit_does_not_fit(bench: Bench) -> None:
     """check_language(CUDA) and find_package(CUDAToolkit QUIET) find nothing, the system's other CUDA neither."""
-    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
+    bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.8", "2.10.0+cu128"))
     config = bench.config("cuda_optional")
     tools = bench.tools(config)
     tree = bench.build(config, tools)
-    if tools.cuda is not None:
+    if tools.toolkit is not None:
         pytest.skip("this machine has a CUDA 12 toolkit")
     assert "optional toolkit: FALSE" in tree.log.read_text()
     assert fatbin.archs(tree.prefix / "libops.so") == ()
@@ -268,22 +273,22 @@ def test_an_optional_cuda_is_built_where_the_toolkit_fits(bench: Bench) -> None:
 def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
     """However CMake asks for CUDA, our error says what was found and what to do, and nothing is compiled."""
     _with_torch_libraries(bench)
-    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.8", version="2.10.0+cu128"))
+    bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.8", "2.10.0+cu128"))
     config = bench.config(project)
     tools = bench.tools(config)
-    if tools.cuda is not None:
+    if tools.toolkit is not None:
         pytest.skip("this machine has a CUDA 12 toolkit")
     with pytest.raises(ToolchainError) as failure:
         bench.build(config, tools)
     assert failure.value.entry == "matrix.2.11"
-    assert failure.value.message == tools.cuda_problem
+    assert failure.value.message == tools.toolkit_problem
     assert "CUDA 12" in failure.value.message
 
 
 @pytest.mark.performs("check_language(CUDA)")
 def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
     """A toolkit that is there does not help when torch has no CUDA."""
-    bench = replace(bench, sdk=replace(bench.sdk, cuda=None, version="2.13.0+cpu"))
+    bench = replace(bench, sdk=_for(bench, "cpu", "2.13.0+cpu"))
     with pytest.raises(ToolchainError) as failure:
         bench.build(bench.config("cuda_plain"))
     assert failure.value.message == (
@@ -298,7 +303,7 @@ def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
 
 def test_cuda_asked_for_by_an_entry_for_the_cpu(bench: Bench) -> None:
     """The torch that is compiled against may be a CUDA build: it is the matrix that says no."""
-    bench = replace(bench, sdk=replace(bench.sdk, cuda=None))
+    bench = replace(bench, sdk=replace(bench.sdk, backend=Backend("cpu")))
     with pytest.raises(ToolchainError, match=r'but the matrix says cuda = "cpu"\. Choose a CUDA torch'):
         bench.build(bench.config("cuda_plain"), cuda="cpu")
 
@@ -316,15 +321,16 @@ def test_compression_is_smaller_and_reads_back_the_same(bench: Bench) -> None:
 @pytest.mark.slow
 def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> None:
     """`cuda-home` with a field: nvcc 12.4 serves a torch of CUDA 12.6; its LZ4-compressed PTX reads back."""
-    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.6", version="2.7.1+cu126"))
+    bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.6", "2.7.1+cu126"))
     (bench.folder.parent / "cuda-12").symlink_to(cuda12)
     config = bench.config(
         "cuda_plain", "5.0", "9.0a", "8.0+PTX", cuda_home=f"{bench.folder.parent}/cuda-{{cuda_major}}"
     )
     tools = bench.tools(config)
     tree = bench.build(config, tools)
-    assert tools.cuda is not None
-    assert (tools.cuda.version, tools.cuda.source, tools.cuda.newer_minor) == ("12.4", "option `cuda-home`", False)
+    found = tools.toolkit
+    assert found is not None
+    assert (found.version, found.source, found.newer_minor) == ("12.4", "option `cuda-home`", False)
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("5.0", "8.0", "8.0+PTX", "9.0a")
     assert "libcudart.so.12" in needed(tree.prefix / "libkernels.so")
 
@@ -333,13 +339,13 @@ def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> No
 @pytest.mark.slow
 def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> None:
     """Nvcc 12.4 has no `--compress-mode`: an error with its version, before anything is compiled."""
-    bench = replace(_without_toolkit(bench), sdk=replace(bench.sdk, cuda="12.4", version="2.6.0+cu124"))
+    bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.4", "2.6.0+cu124"))
     tools = bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12), cuda_compress="size"))
-    assert tools.cuda_problem == (
+    assert tools.toolkit_problem == (
         "option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
         f"12.4.131 ({cuda12}/bin/nvcc): remove the option, or take a newer toolkit of CUDA 12"
     )
-    assert bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12))).cuda is not None
+    assert bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12))).toolkit is not None
 
 
 def test_a_kernel_compiled_in_one_folder_is_found_from_another(

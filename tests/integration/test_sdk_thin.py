@@ -146,7 +146,7 @@ def test_facts_and_files(builder: Builder, index: Index) -> None:
     """The SDK holds the wheel's headers and facts, a stub for each library, and none of torch's own Python."""
     sdk = builder.acquire()
     check(entry(), sdk)
-    assert (sdk.version, sdk.cuda, sdk.cxx11_abi, sdk.cxx_standard) == ("2.8.0+cu128", "12.8", True, 17)
+    assert (sdk.version, sdk.backend.name, sdk.cxx11_abi, sdk.cxx_standard) == ("2.8.0+cu128", "12.8", True, 17)
     assert sdk.libraries == ("libc10.so", "libgomp-24e2ab19.so.1", "libtorch.so", "libtorch_cpu.so")
     assert sorted(path.name for path in sdk.library_dir.iterdir()) == list(sdk.libraries)
     assert (sdk.prefix / "include/c10/macros/Macros.h").read_bytes() == b"#pragma once\n" * 10_000
@@ -781,15 +781,15 @@ def test_cuda_headers(builder: Builder, index: Index) -> None:
     index.add(fake_torch.wheel(fake_torch.contents(requires=requires)), NAME)
     index.add(fake_torch.wheel(nvidia), "nvidia_cublas_cu12-12.8.4.1-py3-none-manylinux_2_27_x86_64.whl")
     (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CXX)\n")
-    assert builder.acquire().cuda_include_dirs == ()
+    assert builder.acquire().toolkit_include_dirs == ()
     (builder.folder / "csrc/CMakeLists.txt").write_text("project(p LANGUAGES CXX CUDA)\n")
     sdk = builder.acquire()
     assert sdk.nvidia_libraries == tuple((f"lib{name}.so.12", "nvidia/cublas/lib") for name in ("cublas", "cudart"))
-    (include,) = sdk.cuda_include_dirs
+    (include,) = sdk.toolkit_include_dirs
     assert [path.name for path in include.iterdir()] == ["cublas_v2.h"]
-    assert sdk.cuda_runtime is not None
-    assert sdk.cuda_runtime.read_bytes() == b"the runtime"
-    assert list(include.parent.rglob("*.so*")) == [sdk.cuda_runtime]
+    assert sdk.gpu_runtime is not None
+    assert sdk.gpu_runtime.read_bytes() == b"the runtime"
+    assert list(include.parent.rglob("*.so*")) == [sdk.gpu_runtime]
 
 
 def test_symbols_are_streamed_once(builder: Builder, index: Index) -> None:

@@ -20,7 +20,7 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config, Cross
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import cuda, tools
-from hatch_torch_ext.values import CompilerCache, CudaToolkit, Environment, Interpreter, Sdk, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Sdk, Tool, Toolchain, Toolkit
 from workbench import CUDA13
 
 ENTRY = values.entry(name="matrix.2.11", torch_requirement="torch==2.11.*")
@@ -71,8 +71,7 @@ def sdk(version: str | None) -> Sdk:
     return Sdk(
         kind="thin",
         version="2.11.0",
-        cuda=version,
-        hip=None,
+        backend=Backend.of_cuda(version),
         cxx11_abi=True,
         cxx_standard=17,
         prefix=folder,
@@ -131,18 +130,18 @@ class Machine:
         config = replace(self.config, **options)  # type: ignore[arg-type]
         return toolchain.find(ENTRY, config, self.environment, sdk(torch_cuda), report=self.said.append)
 
-    def cuda(self, torch_cuda: str = "13.0", **options: object) -> CudaToolkit:
+    def cuda(self, torch_cuda: str = "13.0", **options: object) -> Toolkit:
         """Return the toolkit, which must be found."""
         found = self.find(torch_cuda, **options)
-        assert found.cuda is not None, found.cuda_problem
-        return found.cuda
+        assert found.toolkit is not None, found.toolkit_problem
+        return found.toolkit
 
     def problem(self, torch_cuda: str = "13.0", **options: object) -> str:
         """Return why there is no toolkit."""
         found = self.find(torch_cuda, **options)
-        assert found.cuda is None
-        assert found.cuda_problem is not None
-        return found.cuda_problem
+        assert found.toolkit is None
+        assert found.toolkit_problem is not None
+        return found.toolkit_problem
 
 
 @pytest.fixture
@@ -318,8 +317,8 @@ def test_the_hatch_environment_names_compiler_and_toolkit(machine: Machine, monk
     given = replace(ENTRY, env_vars=(("CXX", "c++"), ("CUDA_HOME", str(home))))
     found = toolchain.find(given, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
     assert found.cxx.path.name == "c++"
-    assert found.cuda is not None
-    assert (found.cuda.source, found.cuda.root) == ("CUDA_HOME", home)
+    assert found.toolkit is not None
+    assert (found.toolkit.source, found.toolkit.root) == ("CUDA_HOME", home)
 
 
 @pytest.mark.performs("set CXX to one of them", "Set CXX to one that does")
@@ -460,7 +459,7 @@ def test_no_toolkit_at_all(machine: Machine) -> None:
     declared = replace(ENTRY, backend=Backend("cuda", "13.0"))
     toolchain.find(declared, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
     assert machine.said[-1] == "matrix.2.11: no CUDA toolkit, which CUDA sources would need"
-    assert "without CUDA" in (machine.find(None).cuda_problem or "")
+    assert "without CUDA" in (machine.find(None).toolkit_problem or "")
 
 
 @pytest.mark.performs("correct the option")
@@ -495,13 +494,13 @@ def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
         return toolchain.find(ENTRY, machine.config, machine.environment, sdk("13.0"), work=work, report=print)
 
     found = find(work)
-    assert found.cuda_problem is not None
-    assert found.cuda_problem.startswith(
+    assert found.toolkit_problem is not None
+    assert found.toolkit_problem.startswith(
         "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one would be "
         f"in {work}"
     )
-    assert found.cuda_problem.endswith("/cuda: move the project to a folder without spaces")
-    assert find(work.with_name("my-project")).cuda is not None
+    assert found.toolkit_problem.endswith("/cuda: move the project to a folder without spaces")
+    assert find(work.with_name("my-project")).toolkit is not None
 
 
 @pytest.mark.performs("take a newer CUDA toolkit")
@@ -562,7 +561,7 @@ def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
     default = machine.cuda()
     assert [arch.name for arch in default.archs] == ["7.5", "8.0", "9.0+PTX"]
     assert default.described()[1] == (
-        "CUDA architectures 7.5 8.0 9.0+PTX, from what torch's wheels for CUDA 13.0 hold, as far as nvcc "
+        "GPU architectures 7.5 8.0 9.0+PTX, from what torch's wheels for CUDA 13.0 hold, as far as nvcc "
         "13.0 has it, with PTX of the newest"
     )
     # That is told where CMake uses the toolkit, and not before.
@@ -644,7 +643,7 @@ def test_a_toolkit_compiles_for_another_machine_by_its_part_for_it(crossing: Mac
     sbsa = part(root / "targets" / "sbsa-linux")
     found = crossing.cuda("12.8")
     assert found.host.name == "aarch64-linux-gnu-g++"
-    assert found.nvcc.path == found.root / "bin" / "nvcc"
+    assert found.compiler.path == found.root / "bin" / "nvcc"
     for name in ("include/cuda_runtime.h", "lib64/libcudart.so", "lib/libcudart.so"):
         assert (found.root / name).resolve().is_relative_to(sbsa)
     assert (found.root / "nvvm" / "bin" / "cicc").resolve().is_relative_to(root)
@@ -664,10 +663,10 @@ def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing
 
     def root(*folders: Path) -> Path:
         found = toolchain.find(
-            ENTRY, crossing.config, crossing.environment, replace(sdk("13.0"), cuda_parts=folders), report=print
+            ENTRY, crossing.config, crossing.environment, replace(sdk("13.0"), toolkit_parts=folders), report=print
         )
-        assert found.cuda is not None, found.cuda_problem
-        return found.cuda.root
+        assert found.toolkit is not None, found.toolkit_problem
+        return found.toolkit.root
 
     made = root(*parts)
     assert sorted(path.name for path in (made / "include" / "nv").iterdir()) == ["0", "1", "2"]
@@ -679,8 +678,8 @@ def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing
     assert root(*parts) == made
     assert sorted(path.name for path in (made / "include" / "nv").iterdir()) == ["0"]
     found = toolchain.find(ENTRY, crossing.config, crossing.environment, sdk("13.0"), report=print)
-    assert found.cuda_problem is not None
-    assert found.cuda_problem.startswith(f"the part for aarch64 of the CUDA toolkit in {wheels} is incomplete: ")
+    assert found.toolkit_problem is not None
+    assert found.toolkit_problem.startswith(f"the part for aarch64 of the CUDA toolkit in {wheels} is incomplete: ")
 
 
 def test_the_words_of_a_cross_compiler_are_nvccs_host_compilers_own(crossing: Machine, arm64: Path) -> None:

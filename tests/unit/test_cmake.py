@@ -15,6 +15,7 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import failures, package, replies, surroundings, written
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Job, Sdk, Tool, Toolchain
 
@@ -51,8 +52,7 @@ def job() -> Job:
         sdk=Sdk(
             kind="thin",
             version="2.11.0+cu130",
-            cuda="13.0",
-            hip=None,
+            backend=Backend("cuda", "13.0"),
             cxx11_abi=True,
             cxx_standard=17,
             prefix=prefix,

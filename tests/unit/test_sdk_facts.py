@@ -11,6 +11,7 @@ import pytest
 import disk
 import values
 from hatch_torch_ext.base.errors import SdkError
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.sdk import check, facts, narrowed, stubs
 from hatch_torch_ext.values import Sdk
 
@@ -99,8 +100,8 @@ def sdk(version: str, cuda: str | None = None) -> Sdk:
     """Return an installed torch of this version."""
     nowhere = Path("/nowhere")
     return Sdk(
-        kind="environment", version=version, cuda=cuda, hip=None, cxx11_abi=True, cxx_standard=17, prefix=nowhere,
-        library_dir=nowhere, include_dirs=(),
+        kind="environment", version=version, backend=Backend.of_cuda(cuda), cxx11_abi=True, cxx_standard=17,
+        prefix=nowhere, library_dir=nowhere, include_dirs=(),
     )  # fmt: skip
 
 
@@ -165,6 +166,6 @@ def test_an_index_without_the_build_that_the_matrix_asks_for() -> None:
 
 def test_an_entry_for_the_cpu_sees_no_cuda() -> None:
     """A CPU variant may be compiled against a CUDA torch, which CMake then sees without CUDA."""
-    assert narrowed(entry("torch==2.8.*", cuda="cpu"), sdk("2.8.0+cu128", "12.8")).cuda is None
-    assert narrowed(entry("torch==2.8.*", cuda="12.8"), sdk("2.8.0+cu128", "12.8")).cuda == "12.8"
-    assert narrowed(entry("torch==2.8.*"), sdk("2.8.0+cu128", "12.8")).cuda == "12.8"
+    assert narrowed(entry("torch==2.8.*", cuda="cpu"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cpu")
+    assert narrowed(entry("torch==2.8.*", cuda="12.8"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cuda", "12.8")
+    assert narrowed(entry("torch==2.8.*"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cuda", "12.8")

@@ -323,7 +323,7 @@ def _opaque(binary: AuditedBinary, subject: Subject) -> bool:
     return any(
         name not in known
         and not sonames.is_torch(name)
-        and sonames.cuda_prefixes(name) is None
+        and sonames.gpu_prefixes(name) is None
         and not has_versions(name)
         for name in binary.elf.needed
     )

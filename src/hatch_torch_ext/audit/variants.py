@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
-    from hatch_torch_ext.values import CudaToolkit, Environment, InstallTree, Sdk
+    from hatch_torch_ext.values import Environment, InstallTree, Sdk, Toolkit
 
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
@@ -34,7 +34,7 @@ def audit_variant(
     environment: Environment,
     exports: Mapping[str, frozenset[str]] | None = None,
     others: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
-    toolkit: CudaToolkit | None = None,
+    toolkit: Toolkit | None = None,
 ) -> tuple[Finding, ...]:
     """Return all findings on a repaired variant, faults before warnings.
 
@@ -63,8 +63,8 @@ def audit_variant(
         exports=exports,
         headers=sdk.prefix / "include",
         others={} if others is None else others,
-        cuda=sdk.cuda,
-        cuda_runtime=None if sdk.cuda_runtime is None else frozenset(elf.read(sdk.cuda_runtime).exported),
+        cuda=sdk.backend.version or None,
+        cuda_runtime=None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         pybind11_internals=_pybind11_internals(sdk),
         beside=_beside(built, sdk),

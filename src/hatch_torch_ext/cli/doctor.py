@@ -12,10 +12,8 @@ from hatch_torch_ext.cli.terminal import path
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from hatch_torch_ext.user.doctor import Diagnosis
-    from hatch_torch_ext.user.machine import Machine
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,22 +37,6 @@ def run(options: argparse.Namespace) -> int:
     return 0 if found.healthy else 1
 
 
-def _others(here: Machine) -> Iterator[str]:
-    """Yield a line for each GPU of another vendor: what it is, and what torch has for it."""
-    from hatch_torch_ext.user import drivers
-
-    rocm = drivers.rocm(here.amd)
-    for gpu in here.others:
-        if gpu.vendor != "AMD":
-            what = "torch has builds for XPU"
-        elif here.amd:
-            versions = f"torch has builds for ROCm {', '.join(rocm)}" if rocm else "no build of torch has code for it"
-            what = f"{', '.join(dict.fromkeys(here.amd))}; {versions}"
-        else:
-            what = "the kernel has no compute driver for it (/sys/class/kfd)"
-        yield f"{gpu.vendor} {gpu.name}: {what}; packages run their CPU variants"
-
-
 def _text(found: Diagnosis) -> str:
     here = found.machine
     driver = f"driver {here.driver or 'unknown'}" if here.driver or here.supported else "no NVIDIA driver"
@@ -67,12 +49,11 @@ def _text(found: Diagnosis) -> str:
         number = ".".join(map(str, gpu.capability)) if gpu.capability else "unknown"
         notes = "".join([", MIG" if gpu.mig else "", "" if gpu.visible else ", hidden by CUDA_VISIBLE_DEVICES"])
         lines.append(f"GPU {gpu.index}     {gpu.name or 'unknown'}, compute capability {number}{notes}")
-    lines += [f"GPU       {line}" for line in _others(here)]
+    lines += [f"GPU       {line}" for line in found.other_gpus]
     lines.append(f"python    {found.python}")
     torch = found.torch
     if torch.get("version"):
-        build = f"CUDA {torch['cuda']}" if torch.get("cuda") else "ROCm" if torch.get("hip") else "the CPU"
-        lines.append(f"torch     {torch['version']}, built for {build}, in {torch.get('folder')}")
+        lines.append(f"torch     {torch['version']}, built for {found.built_for}, in {torch.get('folder')}")
     else:
         lines.append("torch     none")
     lines += [f"tool      {program}: {version}" for program, version in found.tools]

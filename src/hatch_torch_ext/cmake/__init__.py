@@ -94,7 +94,7 @@ def build(
         files=files,
         log=job.log,
         compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
-        cuda_compiler=reply.compilers.get("CUDA"),
+        gpu_compiler=reply.compilers.get("CUDA"),
         flags=replies.flags(reply, rename=package.mapped(job)),
         build_dirs=tuple(sorted({config.root, config.source, job.folder, environment.prefix, sdk.prefix})),
     )

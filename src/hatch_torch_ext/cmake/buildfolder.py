@@ -132,7 +132,7 @@ def _key(job: Job, cache: Sequence[str]) -> str:
         "source": str(job.config.source),
         "sdk": repr(job.sdk),
         "interpreter": repr(job.environment.interpreter),
-        "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.cuda)],
+        "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.toolkit)],
         "target": repr(toolchain.target),
         "launcher": launchers.words(job),
         "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE)},

@@ -25,8 +25,8 @@ def mapped(job: Job) -> tuple[tuple[Path, str], ...]:
         (job.sdk.prefix, "torch"),
         (config.root, "."),
     ]
-    if job.toolchain.cuda is not None:
-        pairs.insert(0, (job.toolchain.cuda.root, "cuda"))
+    if job.toolchain.toolkit is not None:
+        pairs.insert(0, (job.toolchain.toolkit.root, "cuda"))
     if not config.source.is_relative_to(config.root):
         pairs.append((config.source, config.source.name))
     return (*pairs, (job.folder, "torch-ext"), (job.torch, "torch"))
@@ -120,7 +120,7 @@ def _quoted(value: Value) -> str:
 
 
 def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
-    sdk, cuda = job.sdk, job.toolchain.cuda
+    sdk, cuda = job.sdk, job.toolchain.toolkit
     absolute = [f"{old}={new}" for old, new in mapped(job)]
     relative = relative_maps(job)
     return [
@@ -136,12 +136,12 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
         ("PYBIND11_DIR", job.torch / PYBIND11 if (sdk.prefix / "include" / "pybind11").is_dir() else None),
         ("CXX11_ABI", int(sdk.cxx11_abi)),
         ("CXX_STANDARD", sdk.cxx_standard),
-        ("CUDA", sdk.cuda),
+        ("CUDA", sdk.backend.version or None),
         ("CUDA_DESCRIBED", [] if cuda is None else cuda.described()),
         ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
         ("CUDA_ENABLE", _enables_cuda(job)),
         ("CUDA_NAMES_SOURCES", cuda is not None and _numbers(cuda.version) >= NAMES_SOURCES_SINCE),
-        ("CUDA_INCLUDE_DIRS", sdk.cuda_include_dirs),
+        ("CUDA_INCLUDE_DIRS", sdk.toolkit_include_dirs),
         ("STABLE_ABI", job.entry.stable_abi),
         ("STABLE_DEFINITIONS", _stable_definitions(job)),
         ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(job) else None),
@@ -156,7 +156,7 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
 
 def _enables_cuda(job: Job) -> bool:
     """Say whether find_package(Torch) enables CUDA: not for every entry whose torch is a build for it."""
-    return job.toolchain.cuda is not None and job.entry.variable("cuda") is not None
+    return job.toolchain.toolkit is not None and job.entry.variable("cuda") is not None
 
 
 def _stable_definitions(job: Job) -> list[str]:

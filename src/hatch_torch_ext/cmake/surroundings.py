@@ -35,22 +35,22 @@ def cuda_cache_entries(toolchain: Toolchain) -> dict[str, str]:
 
     ``TorchExt_CUDA_*`` are for ``TorchExtCuda.cmake``, which applies them to the project.
     """
-    if toolchain.cuda is None:
+    if toolchain.toolkit is None:
         return {
             "CMAKE_CUDA_COMPILER": "NOTFOUND",  # read by check_language(CUDA)
             "CUDAToolkit_ROOT": os.fspath(NO_TOOLKIT),
             "CUDA_TOOLKIT_ROOT_DIR": os.fspath(NO_TOOLKIT),
             "CUDA_NVCC_EXECUTABLE": os.fspath(NO_TOOLKIT / "bin" / "nvcc"),
         }
-    cuda = toolchain.cuda
+    cuda = toolchain.toolkit
     host = os.fspath(cuda.host)
     cmake_archs = archs.cmake_value(cuda.archs)
     nvcc_flags = ";".join([*archs.gencode(cuda.archs), *cuda.flags])
     return {
-        "CMAKE_CUDA_COMPILER": os.fspath(cuda.nvcc.path),
+        "CMAKE_CUDA_COMPILER": os.fspath(cuda.compiler.path),
         "CUDAToolkit_ROOT": os.fspath(cuda.root),
         "CUDA_TOOLKIT_ROOT_DIR": os.fspath(cuda.root),
-        "CUDA_NVCC_EXECUTABLE": os.fspath(cuda.nvcc.path),
+        "CUDA_NVCC_EXECUTABLE": os.fspath(cuda.compiler.path),
         "CMAKE_CUDA_HOST_COMPILER": host,
         "CUDA_HOST_COMPILER": host,
         "CMAKE_CUDA_ARCHITECTURES": cmake_archs,
@@ -67,22 +67,22 @@ def cuda_cache_entries(toolchain: Toolchain) -> dict[str, str]:
 def cuda_env_changes(toolchain: Toolchain) -> dict[str, str | None]:
     """Return the changes to the environment in which CMake and the compilers run (None removes a name)."""
     changes: dict[str, str | None] = dict.fromkeys(CUDA_VARIABLES)
-    if toolchain.cuda is None:
+    if toolchain.toolkit is None:
         return changes | {"CUDACXX": os.fspath(NO_TOOLKIT / "bin" / "nvcc")}
-    root = os.fspath(toolchain.cuda.root)
+    root = os.fspath(toolchain.toolkit.root)
     return changes | {
-        "CUDACXX": os.fspath(toolchain.cuda.nvcc.path),
+        "CUDACXX": os.fspath(toolchain.toolkit.compiler.path),
         "CUDA_HOME": root,
         "CUDA_PATH": root,
-        "TORCH_CUDA_ARCH_LIST": archs.torch_value(toolchain.cuda.archs),
+        "TORCH_CUDA_ARCH_LIST": archs.torch_value(toolchain.toolkit.archs),
     }
 
 
 def complaint(entry: Entry, toolchain: Toolchain, output: str) -> ToolchainError | None:
     """Return our own error if CMake failed (``output``) because it needs CUDA and there is no toolkit, else None."""
-    if toolchain.cuda is not None or not any(_about_cuda(text) for text in output.split("CMake Error")[1:]):
+    if toolchain.toolkit is not None or not any(_about_cuda(text) for text in output.split("CMake Error")[1:]):
         return None
-    problem = toolchain.cuda_problem or "CMake asks for CUDA, but this entry has no toolkit"
+    problem = toolchain.toolkit_problem or "CMake asks for CUDA, but this entry has no toolkit"
     if (found := _LEFT_OUT.search(" ".join(output.split()))) is not None:
         problem = (
             f"{found[0]}, and CMake would leave the file out. For a variant without CUDA, give the entry "
@@ -141,8 +141,8 @@ def env_changes(job: Job) -> dict[str, str | None]:
     given = dict(job.entry.env_vars)
     changes: dict[str, str | None] = {**dict.fromkeys(_OF_ANOTHER_PYTHON), **given, **dict.fromkeys(_REMOVED)}
     folders = [environment.bin, toolchain.cmake.path.parent, toolchain.ninja.path.parent]
-    if toolchain.cuda is not None:
-        folders.insert(1, toolchain.cuda.root / "bin")
+    if toolchain.toolkit is not None:
+        folders.insert(1, toolchain.toolkit.root / "bin")
     changes |= cuda_env_changes(toolchain)
     changes |= toolchainfile.env_changes(job)
     packages = [environment.site_packages]

@@ -48,6 +48,8 @@ class Option:
     variable: str | None = None
     in_projects: bool = True
     """Whether a project may set it; one that is False is a matter of the machine, and has a variable only."""
+    may_differ: bool = False
+    """Whether it may differ between the machines that build the shards of one wheel: no code of a variant changes."""
 
 
 def option(
@@ -60,6 +62,7 @@ def option(
     sentence: str,
     variable: str | None = None,
     in_projects: bool = True,
+    may_differ: bool = False,
 ) -> Value:
     """Return a field of a dataclass that declares an option; for type checkers, its default."""
     declared = Option(
@@ -71,6 +74,7 @@ def option(
         sentence=sentence,
         variable=variable,
         in_projects=in_projects,
+        may_differ=may_differ,
     )
     made: Any = field(default=default, metadata={"option": declared})
     return made  # type: ignore[no-any-return]
@@ -143,6 +147,7 @@ class Config:
         says='`"matrix"`',
         sentence="the hatch environment whose matrix is built",
         variable="HATCH_TORCH_EXT_ENVIRONMENT",
+        may_differ=True,
     )
     package: str = option(
         "package",
@@ -169,6 +174,7 @@ class Config:
         says='`"thin"`',
         sentence='`"thin"` compiles against what it fetches of torch (about 10 MB a release); `"environment"` against '
         "the torch installed in the entry's environment",
+        may_differ=True,
     )
     only: tuple[str, ...] = option(
         "only",
@@ -258,6 +264,7 @@ class Config:
         sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache; `"none"`; or a '
         "program, by name or path",
         variable="HATCH_TORCH_EXT_COMPILER_LAUNCHER",
+        may_differ=True,
     )
     cross: tuple[kinds.Cross, ...] = option(
         "cross",
@@ -267,6 +274,7 @@ class Config:
         says="what is found",
         sentence="for each other machine of the matrix (`cross.aarch64`): `cxx` and `cc`, its compilers; `sysroot`; "
         "`python`, the folder of its Python's headers; see [machines](machines.md)",
+        may_differ=True,
     )
     archs: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "archs",
@@ -284,6 +292,7 @@ class Config:
         default=None,
         says="none",
         sentence="a CUDA toolkit; `{cuda}` is torch's version (`12.8`), `{cuda_major}` its major",
+        may_differ=True,
     )
     cuda_compress: Literal["default", "none", "size", "speed", "balance"] = option(
         "cuda.compress",
@@ -301,6 +310,7 @@ class Config:
         default=None,
         says="pip's and uv's settings",
         sentence="the index; variables of the matrix are filled in",
+        may_differ=True,
     )
     extra_index_url: tuple[str, ...] = option(
         "extra-index-url",
@@ -309,6 +319,7 @@ class Config:
         default=(),
         says="`[]`",
         sentence="further indexes, likewise",
+        may_differ=True,
     )
     debug_symbols: Literal["strip", "split", "keep"] = option(
         "debug-symbols",
@@ -403,6 +414,7 @@ class Config:
         default=(),
         says="`[]`",
         sentence="codes of the [audit](audit.md) to ignore",
+        may_differ=True,
     )
     audit_symbols: Literal["cached", "fetch"] = option(
         "audit-symbols",
@@ -411,6 +423,7 @@ class Config:
         default="cached",
         says='`"cached"`',
         sentence='`"fetch"` also downloads the symbol lists of torch that are not available (115 MB a release, once)',
+        may_differ=True,
     )
 
 

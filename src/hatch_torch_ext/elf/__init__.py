@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from hatch_torch_ext.base.errors import ElfError
+from hatch_torch_ext.elf.fatbin import SECTION
 from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["ElfError", "ElfFile", "defined", "is_elf", "read", "versions"]
 
 MACHINES = {21: "ppc64le", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+GPU_MACHINES = frozenset({"machine190"})
+"""The machines of ELF files for GPUs (``.cubin``), as ``ElfFile.machine`` names them."""
 ET_EXEC, ET_DYN = 2, 3
 PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS, PT_GNU_STACK = 2, 3, 4, 7, 0x6474E551
 SHT_SYMTAB, SHT_DYNSYM = 2, 11
@@ -66,8 +69,8 @@ class ElfFile:
     """Whether it has a .symtab, that is, is not stripped."""
     has_debug: bool
     build_id: str | None
-    nv_fatbin: bool
-    """Whether it has a .nv_fatbin section, that is, CUDA device code."""
+    gpu_code: bool
+    """Whether it has a section with code for GPUs (``fatbin.archs`` says which)."""
     symbol_versions: tuple[tuple[str, str], ...] = ()
     static_tls: int = 0
     """Bytes of thread-local storage that need the static block, which is laid out when the process starts."""
@@ -205,7 +208,7 @@ def _facts(path: Path, image: Image) -> ElfFile:
         has_symbol_table=any(section.type == SHT_SYMTAB for section in image.sections),
         has_debug=any(name.startswith((".debug_", ".zdebug_")) for name in sections),
         build_id=_build_id(image),
-        nv_fatbin=".nv_fatbin" in sections,
+        gpu_code=SECTION in sections,
         symbol_versions=tuple(sorted(symbols.versioned)),
     )
 

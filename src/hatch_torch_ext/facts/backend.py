@@ -41,6 +41,8 @@ class _Kind:
     """How long an entry takes to build beside one for the CPU, where nothing was measured yet."""
     memory: int
     """Bytes that one compile job takes, where nothing was measured yet."""
+    compiler: str = ""
+    """The toolkit's compiler, as it is on ``PATH``."""
     purl: str = ""
     """The toolkit as a package URL, without the version."""
     provider: Provider | None = None
@@ -56,6 +58,7 @@ _KINDS: Mapping[str, _Kind] = {
         tag="cu",
         weight=10.0,
         memory=3_000_000_000,
+        compiler="nvcc",
         purl="pkg:generic/nvidia-cuda",
         provider=Provider(
             namespace="nvidia",
@@ -198,9 +201,9 @@ class Backend:
         return self.kind == torch.kind and self.major == torch.major and self.numbers <= torch.numbers
 
 
-def kinds() -> tuple[str, ...]:
-    """Return the kinds of backends, the CPU first."""
-    return tuple(_KINDS)
+def compilers() -> tuple[str, ...]:
+    """Return the compilers of all toolkits, as they are on ``PATH``."""
+    return tuple(each.compiler for each in _KINDS.values() if each.compiler)
 
 
 def local_tag(text: str) -> str:

@@ -26,6 +26,9 @@ C10, CPU, CUDA, C10_CUDA, PYTHON = (
     "libtorch_python.so",
 )
 
+OF_GPU = frozenset({CUDA, C10_CUDA})
+"""Those of torch's libraries that only a build for a GPU has."""
+
 # Mangled: _Z, a special name (vtable, typeinfo, guard, thunk), N, qualifiers, then length and name of each scope.
 _SCOPE = r"_Z(?:T[VISTC]|GV|GR|T[hv]n?\d+_(?:n?\d+_)?)?N?[rVKRO]*"
 _STD = r"(?:St|NSt|Sp|SI|S[aosb]|I)"

@@ -100,6 +100,11 @@ def is_cuda(name: str) -> bool:
     return _CUDA.fullmatch(stem(name)) is not None
 
 
+def is_of_gpu(name: str) -> bool:
+    """Return whether the library is of a GPU's toolkit or driver, of any backend that variants are built for."""
+    return is_cuda(name)
+
+
 def is_driver(name: str) -> bool:
     """Return whether the library comes with the GPU driver."""
     return _DRIVER.fullmatch(plain(name)) is not None
@@ -141,8 +146,8 @@ def is_python(name: str) -> bool:
     return _PYTHON.fullmatch(plain(name)) is not None
 
 
-def cuda_prefixes(name: str) -> tuple[str, ...] | None:
-    """Return the prefixes of a CUDA library's symbols, or None if they are not known."""
+def gpu_prefixes(name: str) -> tuple[str, ...] | None:
+    """Return the prefixes of the symbols of a library of a GPU's toolkit, or None if they are not known."""
     return _CUDA_SYMBOLS.get(stem(name))
 
 

@@ -21,22 +21,13 @@ from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from hatch_torch_ext.facts.backend import Provider
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.outlets.parts import Part
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
-NAMESPACE = "nvidia"
-LOWEST_DRIVER = "cuda_version_lower_bound"
-CARDS = "sm_arch"
-PROVIDERS = {
-    NAMESPACE: {
-        "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
-        "requires": ["nvidia-variant-provider"],
-    }
-}
-"""The provider by which installers find out what the machine runs; uv has it built in, and runs no code of it."""
 NULL = "null"
 """The label of the variant wheel without properties, which fits every machine."""
 
@@ -68,11 +59,14 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
             )
         written = []
         version = part.wheel.version
-        properties = {label: _properties(label, variants) for label, variants in groups.items()}
+        properties = {label: _properties(variants) for label, variants in groups.items()}
+        known = (built.variant.runs_on.provider for built in part.variants)
+        providers = tuple(dict.fromkeys(each for each in known if each is not None))
         layouts = {label: relaid(variants, [part]) for label, variants in groups.items()}
         names = {label: writing.file_name(part, layouts[label], version=version, label=label) for label in groups}
         for label, layout in layouts.items():
-            described = json.dumps(_variant_json({label: properties[label]}), indent=2, sort_keys=True) + "\n"
+            own = _variant_json({label: properties[label]}, providers)
+            described = json.dumps(own, indent=2, sort_keys=True) + "\n"
             wheel = writing.write(
                 part,
                 layout,
@@ -89,40 +83,41 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
                 shutil.copyfile(path, draft)
         name = path.name.split("-")[0]
         description = out / f"{name}-{part.wheel.version}-variants.json"
-        text = json.dumps(_variant_json(properties), indent=2, sort_keys=True) + "\n"
+        text = json.dumps(_variant_json(properties, providers), indent=2, sort_keys=True) + "\n"
         atomic.write(description, text.encode())
     return VariantWheels(wheels=tuple(written), fat=fat, description=description)
 
 
 def _groups(part: Part) -> dict[str, list[BuiltVariant]]:
-    """Return label -> variants: one label for each CUDA major, the newest first, and ``null`` for the CPU."""
+    """Return label -> variants: one for each major of a GPU's toolkit, the newest first, and ``null`` for the CPU."""
     found: dict[str, list[BuiltVariant]] = defaultdict(list)
-    for built in part.variants:
+    for built in sorted(part.variants, key=lambda built: -built.variant.runs_on.major):
         backend = built.variant.runs_on
         found[backend.major_tag if backend.is_gpu else NULL].append(built)
-    ordered = sorted((label for label in found if label != NULL), key=lambda label: -int(label.removeprefix("cu")))
-    return {label: found[label] for label in [*ordered, *([NULL] if NULL in found else [])]}
+    return dict(found)
 
 
-def _properties(label: str, variants: Sequence[BuiltVariant]) -> dict[str, dict[str, list[str]]]:
-    """Return the required properties of a machine: a driver of that CUDA major, and a GPU for which a variant has code.
+def _properties(variants: Sequence[BuiltVariant]) -> dict[str, dict[str, list[str]]]:
+    """Return the required properties of a machine: a driver of that major, and a GPU for which a variant has code.
 
     There is no upper bound, since newer drivers run it too. GPUs are named if all code is for GPUs of its own major
     (``9.0``): the provider has no values for PTX, which every newer GPU runs, nor for code of only one GPU (``9.0a``).
     """
-    if label == NULL:
+    backend = variants[0].variant.runs_on
+    if backend.provider is None:
         return {}
-    properties = {LOWEST_DRIVER: [f"{label.removeprefix('cu')}.0"]}
+    properties = {backend.provider.driver: [f"{backend.major}.0"]}
     archs = {arch for built in variants for arch in built.variant.archs}
     if archs and all(re.fullmatch(r"[0-9]+\.[0-9]", arch) for arch in archs):
-        properties[CARDS] = sorted(f"{arch.replace('.', '')}_real" for arch in archs)
-    return {NAMESPACE: properties}
+        properties[backend.provider.cards] = sorted(f"{arch.replace('.', '')}_real" for arch in archs)
+    return {backend.provider.namespace: properties}
 
 
-def _variant_json(variants: Mapping[str, object]) -> dict[str, object]:
+def _variant_json(variants: Mapping[str, object], providers: Collection[Provider]) -> dict[str, object]:
+    """Return the description of variant wheels; uv has the providers built in, and runs no code of them."""
     return {
         "$schema": SCHEMA,
-        "default-priorities": {"namespace": [NAMESPACE]},
-        "providers": PROVIDERS,
+        "default-priorities": {"namespace": [each.namespace for each in providers]},
+        "providers": {each.namespace: {"plugin-api": each.plugin, "requires": [each.package]} for each in providers},
         "variants": dict(variants),
     }

@@ -33,6 +33,7 @@ from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
 from hatch_torch_ext.cmake import surroundings
 from hatch_torch_ext.facts import content, project, variables, variant
+from hatch_torch_ext.facts.backend import compilers
 from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.remote import pipfiles, settings
@@ -234,7 +235,7 @@ class Memory:
         """Return path -> hash of every file outside of the work folders that CMake, compilers and linkers read."""
         build = _folder(task) / "build"
         named = _named(build, toolchain.ninja.path)
-        programs = [toolchain.cxx, toolchain.cuda.nvcc] if toolchain.cuda else [toolchain.cxx]
+        programs = [toolchain.cxx, toolchain.toolkit.compiler] if toolchain.toolkit else [toolchain.cxx]
         named |= {os.path.realpath(tool.path) for tool in programs}
         # What is in the store never changes. It may be removed, which affects no result either.
         kept = (store.path(os.environ), sdk.prefix, sdk.library_dir)
@@ -278,7 +279,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
-        "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), "nvcc")},
+        "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},
         "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE | Use.FIND)},
         "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.memory import History
     from hatch_torch_ext.values import Entry
 
-OF_THE_MACHINE = frozenset(
-    {
-        *("audit_symbols", "compiler_launcher", "cross", "cuda_home", "environment", "extra_index_url", "ignore"),
-        *("index_url", "max_download", "sdk"),
-    }
-)
-"""Options that differ between the machines on which one wheel is built, or do not change a variant's code."""
 COMPILED = frozenset(
     {
         *(".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".s", ".asm", ".hip"),
@@ -145,7 +138,7 @@ def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]
         option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
         for value in (config, config.cmake)
         for name, option in declared(type(value)).items()
-        if name not in {*memory.OPEN, *OF_THE_MACHINE} and getattr(value, name) != option.default
+        if name not in memory.OPEN and not option.may_differ and getattr(value, name) != option.default
     }
     return Origin(
         version=__version__,

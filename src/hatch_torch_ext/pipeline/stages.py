@@ -132,7 +132,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
         environment=environment,
         exports=names,
         others=others,
-        toolkit=tools.cuda,
+        toolkit=tools.toolkit,
     )
     warnings = _judge(task, findings, emit)
     return Result(

@@ -206,7 +206,7 @@ def _links(
         )
     linker = Linker(
         entry=entry.name,
-        no_cuda=_no_cuda(entry, sdk),
+        no_gpu=_no_gpu(entry, sdk),
         sdk=sdk,
         provided=provided,
         search=search.Search(
@@ -227,7 +227,7 @@ def _links(
 
 _WORDS = {
     "torch": "torch",
-    "cuda": "torch or the driver",
+    "gpu": "torch or the driver",
     "openmp": "torch",
     "python": "the interpreter",
     "process": "the process",
@@ -239,12 +239,12 @@ _WORDS = {
 def _identity(
     entry: Entry, sdk: Sdk, interpreter: Interpreter, tree: InstallTree, links: Mapping[VariantBinary, Links]
 ) -> _Identity:
-    device = [binary for binary in links if binary.elf.nv_fatbin]
+    device = [binary for binary in links if binary.elf.gpu_code]
     archs = {arch for binary in device for arch in fatbin.archs(binary.source)}
-    is_cuda = bool(device) or any(each.cuda for each in links.values())
-    if device and sdk.cuda is None:
-        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_cuda(entry, sdk)}")
-    backend = sdk.backend if is_cuda else Backend("cpu")
+    uses_gpu = bool(device) or any(each.gpu for each in links.values())
+    if device and not sdk.backend.is_gpu:
+        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_gpu(entry, sdk)}")
+    backend = sdk.backend if uses_gpu else Backend("cpu")
     cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
     python = _python(links, interpreter, tree)
     label = labels.label(
@@ -258,7 +258,7 @@ def _identity(
     return _Identity(label, backend, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
 
 
-def _no_cuda(entry: Entry, sdk: Sdk) -> str:
+def _no_gpu(entry: Entry, sdk: Sdk) -> str:
     """Return why the entry has no CUDA, and what to do about code that needs it."""
     if entry.is_cpu:
         return (
@@ -404,7 +404,7 @@ def _variant(  # noqa: PLR0917 - a description takes a word from every stage
             sdk=sdk.kind,
             compiler=tree.compiler,
             cmake=toolchain.cmake.version,
-            cuda_compiler=tree.cuda_compiler,
+            cuda_compiler=tree.gpu_compiler,
             flags=tree.flags,
             torch_sha256=sdk.wheel_sha256,
             debug_symbols=config.debug_symbols,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.values import InstallTree
 
-CUDA_MACHINE = "machine190"
-"""A .cubin is an ELF file for a GPU: it is data of the variant, since ld.so does not open it."""
 _TRIPLET = re.compile(r"(x86_64|aarch64)-linux-(gnu|musl)")
 _SITE = ("site-packages", "dist-packages")
 _TRANSPARENT = ("lib", "lib64", "bin")
@@ -64,7 +62,8 @@ class Links:
     add: tuple[str, ...]
     own: tuple[tuple[str, VariantBinary], ...]
     folders: tuple[str, ...]
-    cuda: bool
+    gpu: bool
+    """It uses a GPU's toolkit, its driver or torch's libraries for it."""
 
     @property
     def targets(self) -> tuple[VariantBinary, ...]:
@@ -117,7 +116,7 @@ def read(
                     _place(entry, beside, fold(link, package, transparent=True), source)
                 else:
                     _place(entry, data, place, source)
-        elif facts.machine == CUDA_MACHINE:
+        elif facts.machine in elf.GPU_MACHINES:  # data of the variant, since ld.so does not open it
             _place(entry, beside, fold(first, package, transparent=True), source)
         elif facts.type == "other":
             report(f"{entry}: {first} is left out: users of a wheel have no use for an object file")

@@ -30,7 +30,7 @@ class _Draft:
         self.add: set[str] = set()
         self.own: dict[str, VariantBinary] = {}
         self.folders: set[str] = set()
-        self.cuda = False
+        self.gpu = False
 
     def rename(self, old: str, new: str) -> None:
         if old != new:
@@ -48,7 +48,7 @@ class _Draft:
             add=tuple(sorted(self.add)),
             own=tuple(sorted(self.own.items(), key=lambda pair: pair[0])),
             folders=tuple(sorted(self.folders)),
-            cuda=self.cuda,
+            gpu=self.gpu,
         )
 
 
@@ -59,7 +59,7 @@ class Linker:
         self,
         *,
         entry: str,
-        no_cuda: str,
+        no_gpu: str,
         sdk: Sdk,
         provided: Provided,
         search: Search,
@@ -68,7 +68,7 @@ class Linker:
         report: Callable[[str], None],
     ) -> None:
         self._entry = entry
-        self._no_cuda = no_cuda
+        self._no_gpu = no_gpu
         self._sdk = sdk
         self._provided = provided
         self._search = search
@@ -107,8 +107,8 @@ class Linker:
                     draft.remove.add(name)
             case "torch" if sonames.is_torch(plain):
                 draft.remove.add(name)  # computed from the symbols below
-            case "cuda":
-                self._cuda(binary, name, draft)
+            case "gpu":
+                self._of_gpu(binary, name, draft)
             case "openmp":
                 self._openmp(binary, name, draft)
             case "torch":
@@ -140,29 +140,29 @@ class Linker:
     def _torch(self, binary: VariantBinary, draft: _Draft) -> None:
         """Set NEEDED of torch's own libraries from the symbols that no file of the variant defines."""
         needed = owners.libraries(symbol for symbol in binary.elf.undefined if symbol not in self._own)
-        cuda = sorted(needed & {owners.CUDA, owners.C10_CUDA})
-        if cuda and self._sdk.cuda is None:
-            symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(cuda))
+        of_gpu = sorted(needed & owners.OF_GPU)
+        if of_gpu and not self._sdk.backend.is_gpu:
+            symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(of_gpu))
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` uses {symbol} of {cuda[0]}, but {self._no_cuda}",
+                f"`{binary.place}` uses {symbol} of {of_gpu[0]}, but {self._no_gpu}",
             )
-        draft.cuda = draft.cuda or bool(cuda)
+        draft.gpu = draft.gpu or bool(of_gpu)
         draft.add |= needed - set(binary.elf.needed)
         draft.remove -= needed
         if needed:
             draft.folders.add(TORCH_FOLDER)
 
-    def _cuda(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _of_gpu(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         if _idle(name, binary.elf):
             draft.remove.add(name)
             return
-        if self._sdk.cuda is None:
+        if not self._sdk.backend.is_gpu:
             if not self._excluded(name):
-                raise RepairError(self._entry, f"`{binary.place}` needs {sonames.plain(name)}, but {self._no_cuda}")
+                raise RepairError(self._entry, f"`{binary.place}` needs {sonames.plain(name)}, but {self._no_gpu}")
             self.external[_bare(name)] = "author"
             return
-        draft.cuda = True
+        draft.gpu = True
         if sonames.is_driver(name):
             draft.rename(name, sonames.plain(name))
             return
@@ -177,7 +177,7 @@ class Linker:
             raise RepairError(
                 self._entry,
                 f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} has "
-                f"{', '.join(others)}; compile with the toolkit of CUDA {self._sdk.cuda}",
+                f"{', '.join(others)}; compile with the toolkit of {self._sdk.backend.words}",
             )
         else:
             draft.rename(name, sonames.plain(name))
@@ -280,8 +280,8 @@ def _graft(source: Path, facts: ElfFile, origin: str) -> VariantBinary:
 
 
 def _idle(name: str, facts: ElfFile) -> bool:
-    """Return whether no symbol of the CUDA library ``name`` is used: it was only on the linker's command line."""
-    prefixes = sonames.cuda_prefixes(name)
+    """Return whether no symbol of the toolkit's library ``name`` is used: it was only on the linker's command line."""
+    prefixes = sonames.gpu_prefixes(name)
     if prefixes is None or any(file == name for file, _ in facts.version_needs):
         return False
     return not any(symbol.startswith(prefixes) for symbol in (*facts.undefined, *facts.weak))

@@ -146,13 +146,13 @@ def _run_path(facts: ElfFile) -> Iterator[Path]:
 
 TORCH_FOLDER = "torch/lib"
 
-Provider = Literal["torch", "cuda", "openmp", "python", "process", "desktop", "system"]
+Provider = Literal["torch", "gpu", "openmp", "python", "process", "desktop", "system"]
 
 _KINDS: tuple[tuple[Provider, Callable[[str], bool]], ...] = (
     ("python", sonames.is_python),
     ("openmp", sonames.is_openmp),
     ("torch", sonames.is_torch),
-    ("cuda", sonames.is_cuda),
+    ("gpu", sonames.is_of_gpu),
     ("process", lambda name: sonames.process_runtime(name) is not None),
     ("desktop", sonames.is_desktop),
 )

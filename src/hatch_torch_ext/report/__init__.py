@@ -205,7 +205,7 @@ def _binary(path: Path) -> BinaryFacts:
         needed=facts.needed,
         python=any(symbol.startswith("PyInit_") for symbol in facts.exported),
         libc_floor=None if floor is None else f"{libc} {floor}",
-        archs=fatbin.archs(path) if facts.nv_fatbin else (),
+        archs=fatbin.archs(path) if facts.gpu_code else (),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hatch_torch_ext.base.errors import SdkError
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.releases import TORCH_INDEX
 
 if TYPE_CHECKING:
@@ -56,4 +57,4 @@ def narrowed(entry: Entry, sdk: Sdk) -> Sdk:
     """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` gets a torch without CUDA."""
     if not entry.is_cpu:
         return sdk
-    return replace(sdk, cuda=None, cuda_include_dirs=())
+    return replace(sdk, backend=Backend("cpu"), toolkit_include_dirs=())

@@ -49,17 +49,17 @@ def acquire(entry: Entry, environment: Environment, *, found: TorchFolders | Non
     return Sdk(
         kind="environment",
         version=read.version,
-        cuda=read.cuda,
-        hip=read.hip,
+        backend=read.backend,
+        foreign=read.foreign,
         cxx11_abi=read.cxx11_abi,
         cxx_standard=read.cxx_standard,
         prefix=prefix,
         library_dir=_link_targets(environment, libraries),
         include_dirs=torch_include_dirs(prefix),
-        cuda_include_dirs=_cuda_include_dirs(nvidia),
+        toolkit_include_dirs=_cuda_include_dirs(nvidia),
         libraries=libraries,
         nvidia_libraries=_nvidia_libraries(nvidia),
-        cuda_runtime=_cuda_runtime(prefix, nvidia),
+        gpu_runtime=_cuda_runtime(prefix, nvidia),
     )
 
 

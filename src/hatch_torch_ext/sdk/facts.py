@@ -65,6 +65,11 @@ class TorchFacts:
         """Return what this torch was built for."""
         return Backend.of_torch({"cuda": self.cuda})
 
+    @property
+    def foreign(self) -> str:
+        """Return, in words, the backend that it was built for if no variant is built for that; else ""."""
+        return f"ROCm {self.hip}" if self.hip else ""
+
 
 def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     """Return the facts of the torch in the folder ``prefix``. Raises ``FactError``.

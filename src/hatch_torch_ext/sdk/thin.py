@@ -88,7 +88,7 @@ def acquire(
             parts = nvidia.toolkit(scope, crossed) if with_cuda and crossed is not None else ()
         except (fetch.FetchError, OSError) as error:
             raise SdkError(entry.name, fetch.sentence(error, scope)) from error
-    return replace(_sdk(folder, record, cuda), cuda_parts=parts)
+    return replace(_sdk(folder, record, cuda), toolkit_parts=parts)
 
 
 def _sdk(folder: Path, record: ThinRecord, cuda: nvidia.CudaParts) -> Sdk:
@@ -97,17 +97,17 @@ def _sdk(folder: Path, record: ThinRecord, cuda: nvidia.CudaParts) -> Sdk:
     return Sdk(
         kind="thin",
         version=found.version,
-        cuda=found.cuda,
-        hip=found.hip,
+        backend=found.backend,
+        foreign=found.foreign,
         cxx11_abi=found.cxx11_abi,
         cxx_standard=found.cxx_standard,
         prefix=prefix,
         library_dir=prefix / "lib",
         include_dirs=torch_include_dirs(prefix),
-        cuda_include_dirs=cuda.include_dirs,
+        toolkit_include_dirs=cuda.include_dirs,
         libraries=tuple(sorted(Path(member.name).name for member in record.libraries)),
         nvidia_libraries=cuda.libraries,
-        cuda_runtime=cuda.runtime,
+        gpu_runtime=cuda.runtime,
         python_path=(folder,),
         left_out=tuple(sorted({*record.modules, *_required_modules(record)})),
         wheel_sha256=record.wheel.sha256,

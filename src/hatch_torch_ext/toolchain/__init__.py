@@ -58,15 +58,15 @@ def find(
     made_for = f" for {target.machine}" if target is not None else ""
     called = shlex.join([str(cxx.path), *cxx.arguments])
     report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({called})")
-    # A toolkit is reported once CMake asks for CUDA (``CudaToolkit.described``): many projects never do.
-    if toolkit is None and sdk.cuda is not None and entry.gpu:
+    # A toolkit is reported once CMake asks for CUDA (``Toolkit.described``): many projects never do.
+    if toolkit is None and sdk.backend.is_gpu and entry.gpu:
         report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
     return Toolchain(
         cmake=cmake,
         ninja=ninja,
         cxx=cxx,
-        cuda=toolkit,
-        cuda_problem=problem,
+        toolkit=toolkit,
+        toolkit_problem=problem,
         cache=cache,
         patchelf=patchelf,
         strip=_binutil("strip", cxx, target),

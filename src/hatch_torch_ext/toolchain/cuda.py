@@ -31,7 +31,7 @@ from hatch_torch_ext.toolchain.cudafit import (
     with_flags,
 )
 from hatch_torch_ext.toolchain.tools import TIMEOUT
-from hatch_torch_ext.values import CudaToolkit, Tool
+from hatch_torch_ext.values import Tool, Toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -182,29 +182,29 @@ def find(
     work: Path,
     environ: Mapping[str, str],
     target: CrossTarget | None = None,
-) -> tuple[CudaToolkit | None, str | None]:
+) -> tuple[Toolkit | None, str | None]:
     """Return the toolkit for the entry and None, or None and the reason.
 
     ``cxx`` is the C++ compiler; nvcc calls it too unless another is named for it. A toolkit from wheels, or for another
     machine (``target``), is assembled below ``work``.
     """
-    if sdk.cuda is None:
+    if not sdk.backend.is_gpu:
         return None, _no_cuda_torch(entry, sdk)
     try:
-        candidate, version, nvcc = _choose(config, environment, sdk.cuda, environ)
+        candidate, version, nvcc = _choose(config, environment, sdk.backend.version, environ)
         if target is not None:
             host = _cross_host(config, entry, cxx, target, work)
             root = _cross_root(candidate, version, sdk, target, work)
         else:
             host = host_compiler(config, cxx, environ)
             root = _root_of_wheels(candidate.nvcc, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
-        toolkit = CudaToolkit(
+        toolkit = Toolkit(
             root=root,
-            nvcc=replace(nvcc, path=root / "bin" / "nvcc" if (root / "bin" / "nvcc").exists() else nvcc.path),
+            compiler=replace(nvcc, path=root / "bin" / "nvcc" if (root / "bin" / "nvcc").exists() else nvcc.path),
             version=version,
             source=candidate.source,
             host=host.path,
-            newer_minor=minor(version) > minor(sdk.cuda),
+            newer_minor=minor(version) > minor(sdk.backend.version),
         )
         named = environ if target is None else dict(entry.env_vars)
         setting = host_setting(config, named, target)
@@ -213,18 +213,18 @@ def find(
             check_host_runtime(host, cxx, setting=setting)
         return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
     except WheelRootError as error:
-        return None, f"{error}. {remedy(config, sdk.cuda)}"
+        return None, f"{error}. {remedy(config, sdk.backend.version)}"
     except (Unfit, ValueError) as error:
         return None, str(error)
     except ProcessError as error:
-        return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(config, sdk.cuda)}"
+        return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(config, sdk.backend.version)}"
 
 
 def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
     if entry.is_cpu:
         why = 'the matrix says cuda = "cpu"'
     else:
-        why = f"torch {sdk.version} is " + (f"a ROCm build ({sdk.hip})" if sdk.hip else "a build without CUDA")
+        why = f"torch {sdk.version} is " + (f"a build for {sdk.foreign}" if sdk.foreign else "a build without CUDA")
     return (
         f"CMake asks for CUDA, but {why}. Choose a CUDA torch for this entry, or let the "
         "CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` only "
@@ -341,7 +341,7 @@ def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: CrossTarge
     _check_spaces(root, f"the one for {target.machine}")
     if candidate.wheels:
         toolkit = candidate.nvcc.parent.parent
-        parts = [part / "nvidia" / toolkit.name for part in sdk.cuda_parts]
+        parts = [part / "nvidia" / toolkit.name for part in sdk.toolkit_parts]
     else:
         toolkit = _root(candidate.nvcc)
         parts = [toolkit / "targets" / TARGETS[target.machine]]

@@ -14,7 +14,7 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import archs, variables
 from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler, links_runtime
-from hatch_torch_ext.values import CudaToolkit, Tool
+from hatch_torch_ext.values import Tool, Toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ UNCHECKED_HOST = "allow-unsupported-compiler"
 """nvcc's own flag for a host compiler that it does not support."""
 
 
-class Unfit(Exception):  # noqa: N818 - inside this package: becomes ``cuda_problem``
+class Unfit(Exception):  # noqa: N818 - inside this package: becomes ``toolkit_problem``
     """A toolkit cannot be used; the text has the reason and the remedy."""
 
 
@@ -91,7 +91,7 @@ def host_setting(config: Config, environ: Mapping[str, str], target: CrossTarget
 
 
 def check_host(
-    toolkit: CudaToolkit,
+    toolkit: Toolkit,
     host: Tool,
     config: Config,
     environ: Mapping[str, str],
@@ -117,7 +117,7 @@ def check_host(
         use = f"set {setting.format(here or f'{name}-{newest}')}"
         use = f"{use}, which is here" if here else f"install {name}-{newest} and {use}"
         raise Unfit(
-            f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) supports {vendor} up to {newest}, but the C++ "
+            f"nvcc {toolkit.compiler.version} ({toolkit.compiler.path}) supports {vendor} up to {newest}, but the C++ "
             f"compiler is {host.version} ({host.path}): {use}, or take a newer CUDA toolkit"
         )
 
@@ -132,7 +132,7 @@ def check_host_runtime(host: Tool, cxx: Tool, *, setting: str) -> None:
         )
 
 
-def check_cmake(toolkit: CudaToolkit, cmake: Tool) -> CudaToolkit:
+def check_cmake(toolkit: Toolkit, cmake: Tool) -> Toolkit:
     """Return the toolkit unless it has architectures that this CMake would not pass on."""
     families = [arch.name for arch in toolkit.archs if arch.suffix == "f"]
     if families and Version(cmake.version) < Version(FAMILIES_SINCE):
@@ -163,14 +163,14 @@ def _newest_host(root: Path, vendor: str) -> int | None:
     return None
 
 
-def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk) -> CudaToolkit:
+def with_flags(toolkit: Toolkit, config: Config, environment: Environment, sdk: Sdk) -> Toolkit:
     """Return the toolkit with the entry's architectures and flags, all of which this nvcc supports."""
-    supported = archs.from_nvcc(answer(toolkit.nvcc.path, "--list-gpu-code", timeout=TIMEOUT))
+    supported = archs.from_nvcc(answer(toolkit.compiler.path, "--list-gpu-code", timeout=TIMEOUT))
     chosen, source = _chosen(toolkit, config, environment, sdk, supported)
     refused = archs.unsupported(chosen, supported) or _refused_suffixes(toolkit, chosen)
     if refused:
         raise Unfit(
-            f"nvcc {toolkit.nvcc.version} ({toolkit.nvcc.path}) cannot compile for "
+            f"nvcc {toolkit.compiler.version} ({toolkit.compiler.path}) cannot compile for "
             f"{', '.join(arch.name for arch in refused)} ({source}): it has "
             f"{', '.join(archs.Arch(number=number).name for number in supported)}. "
             + (
@@ -183,43 +183,43 @@ def with_flags(toolkit: CudaToolkit, config: Config, environment: Environment, s
 
 
 def _chosen(
-    toolkit: CudaToolkit, config: Config, environment: Environment, sdk: Sdk, supported: tuple[int, ...]
+    toolkit: Toolkit, config: Config, environment: Environment, sdk: Sdk, supported: tuple[int, ...]
 ) -> tuple[tuple[archs.Arch, ...], str]:
-    configured = archs.longest_match(config.archs, sdk.cuda or "")
+    configured = archs.longest_match(config.archs, sdk.backend.version)
     if configured is not None:
         name = f"archs.{configured[0]}" if configured[0] else "archs"
         return archs.resolve(configured[1], supported), config.archs_source or f"option `{name}`"
-    own = archs.resolve(archs.torch_build(sdk.cuda or "", environment.interpreter.machine), supported)
+    own = archs.resolve(archs.torch_build(sdk.backend.version, environment.interpreter.machine), supported)
     kept = archs.with_fallback(tuple(arch for arch in own if arch.number in supported))
     if kept:
         return kept, (
-            f"what torch's wheels for CUDA {sdk.cuda} hold, as far as nvcc {toolkit.version} has it, with PTX of the "
-            "newest"
+            f"what torch's wheels for CUDA {sdk.backend.version} hold, as far as nvcc {toolkit.version} has it, with "
+            "PTX of the newest"
         )
     return archs.resolve(("all-major",), supported), f"nvcc {toolkit.version}'s major ones"
 
 
-def _refused_suffixes(toolkit: CudaToolkit, chosen: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
+def _refused_suffixes(toolkit: Toolkit, chosen: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
     """Return the architectures with ``a`` or ``f`` that nvcc refuses; its lists lack them, so each is tried."""
     return tuple(
         arch
         for arch in chosen
         if arch.suffix
         and run(
-            [toolkit.nvcc.path, "--dryrun", *archs.gencode([arch]), "-x", "cu", "-E", "/dev/null"],
+            [toolkit.compiler.path, "--dryrun", *archs.gencode([arch]), "-x", "cu", "-E", "/dev/null"],
             check=False,
             timeout=TIMEOUT,
         ).returncode
     )
 
 
-def _compression(toolkit: CudaToolkit, config: Config) -> tuple[str, ...]:
+def _compression(toolkit: Toolkit, config: Config) -> tuple[str, ...]:
     if config.cuda_compress == "default":
         return ()
-    if "--compress-mode" not in answer(toolkit.nvcc.path, "--help", timeout=TIMEOUT):
+    if "--compress-mode" not in answer(toolkit.compiler.path, "--help", timeout=TIMEOUT):
         raise Unfit(
             f"option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
-            f"{toolkit.nvcc.version} ({toolkit.nvcc.path}): remove the option, or take a newer toolkit of CUDA "
+            f"{toolkit.compiler.version} ({toolkit.compiler.path}): remove the option, or take a newer toolkit of CUDA "
             f"{major(toolkit.version)}"
         )
     return (f"--compress-mode={config.cuda_compress}",)

@@ -131,6 +131,27 @@ class Diagnosis:
     commands: tuple[str, ...] = ()
 
     @property
+    def built_for(self) -> str:
+        """Return what torch was built for, in words."""
+        if cuda := self.torch.get("cuda"):
+            return f"CUDA {cuda}"
+        return "ROCm" if self.torch.get("hip") else "the CPU"
+
+    @property
+    def other_gpus(self) -> Iterable[str]:
+        """Yield a line for each GPU of another vendor: what it is, and what torch has for it."""
+        rocm, amd = drivers.rocm(self.machine.amd), self.machine.amd
+        for gpu in self.machine.others:
+            if gpu.vendor != "AMD":
+                what = "torch has builds for XPU"
+            elif amd:
+                has = f"torch has builds for ROCm {', '.join(rocm)}" if rocm else "no build of torch has code for it"
+                what = f"{', '.join(dict.fromkeys(amd))}; {has}"
+            else:
+                what = "the kernel has no compute driver for it (/sys/class/kfd)"
+            yield f"{gpu.vendor} {gpu.name}: {what}; packages run their CPU variants"
+
+    @property
     def healthy(self) -> bool:
         """Return whether no problem was found."""
         return not self.problems

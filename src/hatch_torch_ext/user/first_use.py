@@ -139,7 +139,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     entry = matrix.current(shared, torch=torch.version, of=torch.backend)
     config = _config(request, fallback, project)
     sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
-    if sdk.cuda is not None:
+    if sdk.backend.is_gpu:
         config = _for_the_gpus(config)
     tools = toolchain.find(entry, config, installed.environment, sdk, work=scratch / "tools", report=lambda _: None)
     key = _key(request, fallback, entry, config, sdk, tools, git=torch.git_version, python=installed)
@@ -248,14 +248,14 @@ def _key(  # noqa: PLR0917 - what a build depends on
 ) -> str:
     from hatch_torch_ext import __version__
 
-    cuda = tools.cuda
+    cuda = tools.toolkit
     environ = entry.environ(os.environ)
     facts = {
         "package": [request.distribution, request.package, fallback.version, fallback.digest],
-        "torch": [sdk.version, git, sdk.cuda, sdk.hip, sdk.cxx11_abi],
+        "torch": [sdk.version, git, sdk.backend.name, sdk.foreign, sdk.cxx11_abi],
         "python": [python.environment.interpreter.tag, python.environment.interpreter.machine],
         "compiler": [tools.cxx.version, str(tools.cxx.path), tools.cmake.version],
-        "cuda": None if cuda is None else [cuda.nvcc.version, [arch.name for arch in cuda.archs]],
+        "cuda": None if cuda is None else [cuda.compiler.version, [arch.name for arch in cuda.archs]],
         "environ": {name: environ.get(name) for name in variables.names(variables.Use.COMPILE)},
         "config": repr(config.archs),
         "by": __version__,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import Variant
 
 RESERVED = frozenset(
-    {"cache", "compiling", "cuda", "editing", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"}
+    {"cache", "compiling", "editing", "environments", "hatch", "lock", "owner", "wheel", "events.jsonl"}
 )
 """Names in the work folder that are not folders of entries."""
 
@@ -27,7 +27,7 @@ RESERVED = frozenset(
 class Entry:
     """One generated environment of the matrix.
 
-    ``variables`` are the matrix's own, by name, in hatch's order (``torch``, ``python``, ``cuda``, others).
+    ``variables`` are the matrix's own, by name, in hatch's order (``torch``, ``python``, others).
     ``dependencies`` are the environment's, fully resolved by hatch, torch's requirement among them.
     ``torch_requirement`` is that one requirement as written (``torch==2.8.*``).
     """
@@ -42,7 +42,7 @@ class Entry:
     torch: str | None = None
     """The release line (``2.8``) that variable or requirement declares; None: only the installed torch tells."""
     backend: Backend | None = None
-    """What the variable ``cuda`` names (``cpu``, ``12.8``, ``cu128``); None if it is absent."""
+    """What the matrix's variable for it names (``cpu``, ``12.8``, ``cu128``); None if it is absent."""
     env_vars: tuple[tuple[str, str], ...] = ()
     """Environment variables that the hatch environment sets."""
     machine: str | None = None
@@ -139,15 +139,14 @@ class TorchFolders:
 class Sdk:
     """Facts of one torch build, all read from that build.
 
-    ``version`` is ``torch.__version__`` (``2.8.0+cu128``); ``cuda``/``hip`` are ``torch.version.cuda/hip``;
+    ``version`` is ``torch.__version__`` (``2.8.0+cu128``); ``backend`` what it was built for;
     ``cxx11_abi`` is ``torch._C._GLIBCXX_USE_CXX11_ABI``; ``cxx_standard`` is the standard that the release's own CMake
     files require of extensions (17, 20).
     """
 
     kind: Literal["environment", "thin"]
     version: str
-    cuda: str | None
-    hip: str | None
+    backend: Backend
     cxx11_abi: bool
     cxx_standard: int
     prefix: Path
@@ -157,27 +156,24 @@ class Sdk:
     """
     include_dirs: tuple[Path, ...]
     """torch's own: ``include`` and ``include/torch/csrc/api/include``."""
-    cuda_include_dirs: tuple[Path, ...] = ()
-    """Headers of the NVIDIA wheels that torch requires (cublas, cusparse, cusolver, cudnn …)."""
+    toolkit_include_dirs: tuple[Path, ...] = ()
+    """Headers of the toolkit's wheels that torch requires (cublas, cusparse, cusolver, cudnn …)."""
     libraries: tuple[str, ...] = ()
     """SONAMEs in torch's own ``lib``, sorted: what an installed torch provides, with a repair tool's hash."""
     nvidia_libraries: tuple[tuple[str, str], ...] = ()
     """(SONAME, folder relative to site-packages) of every library of the NVIDIA wheels that torch requires, sorted."""
-    cuda_runtime: Path | None = None
-    """The CUDA runtime library that comes with this torch, if available: kernels may call only what it exports."""
-    cuda_parts: tuple[Path, ...] = ()
-    """Another machine's part of the entry's CUDA toolkit: of each wheel, a folder laid out like site-packages."""
+    gpu_runtime: Path | None = None
+    """The toolkit's runtime library that comes with this torch, if available: kernels may call only what it exports."""
+    toolkit_parts: tuple[Path, ...] = ()
+    """Another machine's part of the entry's toolkit: of each wheel, a folder laid out like site-packages."""
     python_path: tuple[Path, ...] = ()
     """Folders on ``PYTHONPATH`` of the interpreter that CMake finds (the facade of a thin SDK)."""
     left_out: tuple[str, ...] = ()
     """Modules of torch's wheel and of its requirements that a thin SDK lacks, sorted: ``sympy``, ``torchgen`` …"""
     wheel_sha256: str | None = None
     """The wheel's hash as its index states it, if it does; bytes that are read by ranges cannot be compared with it."""
-
-    @property
-    def backend(self) -> Backend:
-        """Return what this torch was built for."""
-        return Backend.of_cuda(self.cuda)
+    foreign: str = ""
+    """In words, a backend that no variant is built for, where torch is built for one; ``backend`` is the CPU then."""
 
     @property
     def minor(self) -> str:
@@ -195,31 +191,31 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CudaToolkit:
-    """A CUDA toolkit that fits the entry: ``root`` has ``bin/nvcc`` and headers; ``version`` is nvcc's (``13.0``)."""
+class Toolkit:
+    """A GPU's toolkit that fits the entry: ``root`` has its programs and headers; ``version`` is the compiler's."""
 
     root: Path
-    nvcc: Tool
+    compiler: Tool
     version: str
     source: str
     """Where it came from, in words for messages (``the entry's environment``, ``CUDA_HOME`` …)."""
     host: Path
-    """The C++ compiler that nvcc calls."""
+    """The C++ compiler that it calls for the host's code."""
     archs: tuple[Arch, ...] = ()
     """The architectures that kernels are compiled for, sorted."""
     archs_source: str = ""
     """Where ``archs`` come from, in words for messages."""
     flags: tuple[str, ...] = ()
-    """nvcc's arguments except those for architectures (compression)."""
+    """The compiler's arguments except those for architectures (compression)."""
     newer_minor: bool = False
-    """nvcc is newer than torch's CUDA, of the same major: the audit compares runtime symbols with torch's runtime."""
+    """It is newer than torch's, of the same major: the audit compares runtime symbols with torch's runtime."""
 
     def described(self) -> tuple[str, str]:
         """Return the two sentences about the toolkit that the user sees if CMake uses it."""
         listed = " ".join(arch.name for arch in self.archs)
         return (
-            f"nvcc {self.nvcc.version} from {self.source} ({self.root})",
-            f"CUDA architectures {listed}, from {self.archs_source}",
+            f"{self.compiler.path.name} {self.compiler.version} from {self.source} ({self.root})",
+            f"GPU architectures {listed}, from {self.archs_source}",
         )
 
 
@@ -263,17 +259,17 @@ class CompilerCache:
 class Toolchain:
     """Everything that turns sources into an install tree; ``cache`` starts every compiler.
 
-    Without a toolkit that fits, ``cuda`` is None and ``cuda_problem`` has the reason and the remedy. That is not an
-    error as long as CMake does not ask for CUDA: an extension without CUDA sources needs no toolkit, whatever torch it
-    is built for.
+    Without a toolkit that fits, ``toolkit`` is None and ``toolkit_problem`` has the reason and the remedy. That is not
+    an error as long as CMake does not ask for one: an extension without code for GPUs needs none, whatever torch it is
+    built for.
     """
 
     cmake: Tool
     ninja: Tool
     cxx: Tool
     patchelf: Tool
-    cuda: CudaToolkit | None = None
-    cuda_problem: str | None = None
+    toolkit: Toolkit | None = None
+    toolkit_problem: str | None = None
     cache: CompilerCache | None = None
     strip: Path | None = None
     objcopy: Path | None = None
@@ -362,8 +358,8 @@ class Job:
 class InstallTree:
     """What ``cmake --install`` left in ``prefix``: relative POSIX paths of its files and links, sorted.
 
-    ``compiler`` describes the C++ compiler as CMake saw it (``GNU 12.2.0``), ``cuda_compiler`` likewise, or None;
-    ``flags`` are the effective C++ and CUDA flags of the targets (CMake File API), for the manifest;
+    ``compiler`` describes the C++ compiler as CMake saw it (``GNU 12.2.0``), ``gpu_compiler`` likewise, or None;
+    ``flags`` are the effective flags for C++ and GPUs of the targets (CMake File API), for the manifest;
     ``build_dirs`` are the absolute paths that must not appear inside a file of the wheel.
     """
 
@@ -371,7 +367,7 @@ class InstallTree:
     files: tuple[str, ...]
     log: Path
     compiler: str
-    cuda_compiler: str | None = None
+    gpu_compiler: str | None = None
     flags: tuple[tuple[str, str], ...] = ()
     build_dirs: tuple[Path, ...] = ()
 
