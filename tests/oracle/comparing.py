@@ -140,7 +140,7 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("needed", "needed .*", "", ""),
     # A helper of another wheel, or of the machine, comes along.
     ("copied-in", "mapped own liboracle_wheel.so", "False", "True"),
-    # What registers nothing and calls nothing of torch.
+    # What calls nothing of torch, so registers nothing either.
     ("opened", "mapped own .*|constructed", "True", "False"),
 )
 SAID: tuple[tuple[str, str], ...] = (
@@ -161,7 +161,7 @@ def explained(seen: Seen | None, what: str, plain: str, ours: str, said: str) ->
         if re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours):
             if entry == "needed" and not _of_the_linker(plain, ours):
                 continue
-            if entry == "opened" and seen is not None and _calls_torch(seen):
+            if entry == "opened" and not (seen is not None and _calls_nothing(seen)):
                 continue
             return entry
     for pattern, words in SAID:
@@ -170,10 +170,11 @@ def explained(seen: Seen | None, what: str, plain: str, ours: str, said: str) ->
     return ""
 
 
-def _calls_torch(seen: Seen) -> bool:
-    """Say whether a library of ours, whose NEEDED has what its symbols are of, calls torch or registers something."""
-    needed = {name for names in seen.needed.values() for name in names}
-    return bool(seen.registered) or any(name.startswith(("libtorch", "libc10")) for name in needed)
+def _calls_nothing(seen: Seen) -> bool:
+    """Say whether no library that ours left unopened calls torch: NEEDED of ours has what a file's symbols are of."""
+    there = set(map(_plain_name, seen.mapped))
+    unopened = [needed for name, needed in seen.needed.items() if f"own {name}" not in there]
+    return bool(unopened) and not any(name.startswith(("libtorch", "libc10")) for names in unopened for name in names)
 
 
 def _of_the_linker(plain: str, ours: str) -> bool:

@@ -19,12 +19,13 @@ def environ() -> dict[str, str]:
 
 
 class Forks:
-    """The process; it starts with the first project and ends with this object."""
+    """The process; it starts with the first project and ends with this object. ``seconds`` are its children's."""
 
     def __init__(self, python: Path, script: Path) -> None:
         self._command: list[str | Path] = [python, "-P", script, "--serve"]
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
+        self.seconds = 0.0
 
     def run(self, spec: str) -> tuple[int, str, str]:
         """Return the exit status, the output and the errors of a child that does as ``spec`` says."""
@@ -36,7 +37,8 @@ class Forks:
             assert self._process.stdout is not None
             self._process.stdin.write(f"{spec}\n")
             self._process.stdin.flush()
-            status, output, errors = json.loads(self._process.stdout.readline())
+            status, output, errors, seconds = json.loads(self._process.stdout.readline())
+            self.seconds += seconds
             return status, output, errors
 
     def close(self) -> None:

@@ -1,18 +1,23 @@
-"""Builds many projects three ways and writes what differs: ``python tests/oracle/run.py [--count N] [--only TEXT]``."""
+"""Builds many projects three ways and writes what differs: ``python tests/oracle/run.py [--count N] [--workers N]``."""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
+import time
+import traceback
 from collections import Counter
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS)]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
 
 from oracle import comparing, projects, tools  # noqa: E402
 from oracle.workshop import WAYS, Workshop  # noqa: E402
@@ -22,12 +27,21 @@ RESULTS = TESTS.parent / "benchmarks" / "results" / "oracle.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A project, what differs, the error of each way, and the words by which a way was refused at first."""
+    """A project, what differs, the error of each way, and the words by which a way was refused at first.
+
+    ``seconds`` are those of a processor.
+    """
 
     project: projects.Project
     differences: list[comparing.Difference]
     errors: dict[str, str]
     refused: dict[str, str]
+    seconds: float = 0
+
+    @property
+    def faults(self) -> list[comparing.Difference]:
+        """Return the differences that nothing explains."""
+        return [each for each in self.differences if not each.by]
 
 
 def tried(choice: projects.Choice, workshop: Workshop) -> Row:
@@ -71,10 +85,49 @@ def remedy(choice: projects.Choice, way: str, error: str) -> tuple[str, projects
     return "", choice, ()
 
 
-def processor_seconds() -> float:
-    """Return what this process and those that it started have used."""
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where all workers work (each in a folder of its own), the Python with torch, and what ``tools`` assembled."""
+
+    folder: Path
+    torch: Path
+    tools: Path
+
+
+@cache
+def workshop(place: Place) -> Workshop:
+    """Return the workshop of this process; the compiler's cache is everybody's."""
+    wheels = place.tools / "wheels"
+    ccache = wheels / "bin" / "ccache"
+    return Workshop(
+        place.folder / f"worker{os.getpid()}",
+        place.torch,
+        wheels=wheels,
+        ccache=ccache if ccache.exists() else None,
+        cache=place.tools / "ccache",
+    )
+
+
+def row(number: int, choice: projects.Choice, place: Place) -> Row:
+    """Return what was tried, in one of the workers; the folders of a project with a fault are kept."""
+    here = workshop(place)
+    began = processor_seconds(here)
+    try:
+        found = tried(choice, here)
+    except Exception:  # noqa: BLE001 -- the others go on
+        broken = comparing.Difference(way="oracle", what="raised", plain="", ours=traceback.format_exc())
+        errors: dict[str, str] = dict.fromkeys(WAYS, broken.ours)
+        found = Row(project=projects.project(choice), differences=[broken], errors=errors, refused={})
+    if found.faults:
+        for each in sorted(here.folder.glob("project*")):
+            shutil.copytree(each, place.folder / f"fault{number}" / each.name, symlinks=True, dirs_exist_ok=True)
+    return replace(found, seconds=processor_seconds(here) - began)
+
+
+def processor_seconds(workshop: Workshop) -> float:
+    """Return what this process, those that it started, and the children in which projects are opened have used."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return times.user + times.system + times.children_user + times.children_system + workshop.forks.seconds
 
 
 def main() -> int:
@@ -83,47 +136,53 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=None, help="how many projects (default: all pairs)")
     parser.add_argument("--seed", type=int, default=0, help="other values come first")
     parser.add_argument("--only", default="", help="only projects whose name has this text")
+    parser.add_argument("--workers", type=int, default=1, help="how many projects at once")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; kept")
     parser.add_argument("--tools", type=Path, default=None, help="where compilers and packages are kept")
     torch = os.environ.get("HTE_TORCH_CPU_PYTHON", sys.executable)
     parser.add_argument("--torch", type=Path, default=torch, help="a Python with torch 2.13 and its headers")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="oracle-"))
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="oracle-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    kept = options.tools or folder / "tools"
+    kept = (options.tools or folder / "tools").absolute()
     tools.assemble(kept)
     os.environ["PATH"] = f"{kept / 'compilers' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    ccache = Path(found) if (found := shutil.which("ccache")) else None
-    workshop = Workshop(folder, Path(options.torch), wheels=kept / "wheels", ccache=ccache, cache=kept / "ccache")
-    here = projects.EVERYWHERE - projects.lacking()
-    drawn = projects.choices(options.count, seed=options.seed, at_hand=here)
+    drawn = projects.choices(options.count, seed=options.seed, at_hand=projects.EVERYWHERE - projects.lacking())
     wanted = [choice for choice in drawn if options.only in projects.project(choice).name]
-    began = processor_seconds()
-    rows: list[Row] = []
-    for choice in wanted:
-        start = processor_seconds()
-        row = tried(choice, workshop)
-        rows.append(row)
-        faults = [each for each in row.differences if not each.by]
-        failed = ", ".join(way for way, error in row.errors.items() if error)
-        said = f"{'FAULT' if faults else 'ok'}: {row.project.name}; not built: {failed or 'none'}"
-        print(f"{len(rows)}/{len(wanted)} {processor_seconds() - start:.1f} s {said}", flush=True)
-        for each in faults:
-            print(f"    {each.way}: {each.what}\n      plain: {each.plain}\n      ours:  {each.ours}", flush=True)
-        if options.write:  # each time: hundreds take hours
-            RESULTS.write_text(report(rows, len(wanted), processor_seconds() - began), encoding="utf-8")
-        if faults and options.folder is not None:  # to be looked at
-            for place in sorted(folder.glob("project*")):
-                shutil.copytree(place, folder / f"fault{len(rows)}" / place.name, symlinks=True, dirs_exist_ok=True)
-    workshop.forks.close()
+    rows = run(wanted, Place(folder=folder, torch=options.torch, tools=kept), options.workers, write=options.write)
     if options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
-    return int(any(not each.by for row in rows for each in row.differences))
+    return int(any(each.faults for each in rows))
 
 
-def report(rows: list[Row], wanted: int, took: float) -> str:
-    """Return the page of results; ``wanted`` is how many projects there are, ``took`` their processor seconds."""
+def run(wanted: list[projects.Choice], place: Place, workers: int, *, write: bool) -> list[Row]:
+    """Try the projects, each by the next free one of the workers; print each as it is done."""
+    began, done = time.monotonic(), {}
+    # Not forked: what opens projects ends with its worker, by the end of a pipe that no other process has.
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        begun = {pool.submit(row, number, choice, place): number for number, choice in enumerate(wanted, 1)}
+        for each in as_completed(begun):
+            number = begun[each]
+            done[number] = found = each.result()
+            passed = f"{len(done)}/{len(wanted)} after {time.monotonic() - began:.0f} s"
+            print(f"{passed}, {found.seconds:.1f} s, {said(number, found)}", flush=True)
+            if write:  # each time: hundreds take hours
+                RESULTS.write_text(report([done[key] for key in sorted(done)], len(wanted)), encoding="utf-8")
+    return [done[key] for key in sorted(done)]
+
+
+def said(number: int, found: Row) -> str:
+    """Return the lines about a project."""
+    failed = ", ".join(way for way, error in found.errors.items() if error)
+    lines = [f"{'FAULT' if found.faults else 'ok'}: [{number}] {found.project.name}; not built: {failed or 'none'}"]
+    for fault in found.faults:
+        lines += [f"    {fault.way}: {fault.what}", f"      plain: {fault.plain}", f"      ours:  {fault.ours}"]
+    return "\n".join(lines)
+
+
+def report(rows: list[Row], wanted: int) -> str:
+    """Return the page of results; ``wanted`` is how many projects there are."""
     built = Counter(way for row in rows for way, error in row.errors.items() if not error)
     compared = Counter(way for row in rows for way in WAYS[1:] if not row.errors["plain"] and not row.errors[way])
     counted = Counter(
@@ -134,7 +193,7 @@ def report(rows: list[Row], wanted: int, took: float) -> str:
         "# What a plain build gives, and ours",
         "",
         f"`python tests/oracle/run.py --count {wanted} --write`: {len(rows)} projects, "
-        f"{took / max(len(rows), 1):.1f} s of processor time each.",
+        f"{sum(row.seconds for row in rows) / max(len(rows), 1):.1f} s of processor time each.",
         f"Built: {', '.join(f'{way} {built[way]}' for way in WAYS)}. "
         f"Opened beside the plain build: {', '.join(f'{way} {compared[way]}' for way in WAYS[1:])}.",
         *(f"Not here: {', '.join(sorted(lacking))}." for lacking in [projects.lacking()] if lacking),

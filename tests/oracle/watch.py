@@ -111,7 +111,7 @@ def look(spec: dict[str, Any]) -> None:
 
 
 def serve() -> None:
-    """Import torch; then fork a child for each line of the input, and print its exit status, output and errors."""
+    """Import torch; then fork a child for each line of the input: print its status, output, errors, and seconds."""
     importlib.import_module("torch")
     for line in sys.stdin:
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
@@ -121,12 +121,13 @@ def serve() -> None:
                 os.dup2(errors.fileno(), 2)
                 look(json.loads(line))
                 return  # and ends as any Python does
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            _, status, used = os.wait4(child, 0)
             texts = []
             for file in (output, errors):
                 file.seek(0)
                 texts.append(file.read().decode(errors="replace"))
-            print(json.dumps([status, *texts]), flush=True)
+            ended = os.waitstatus_to_exitcode(status)
+            print(json.dumps([ended, *texts, used.ru_utime + used.ru_stime]), flush=True)
 
 
 if __name__ == "__main__":

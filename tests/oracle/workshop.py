@@ -99,11 +99,14 @@ class Workshop:
         self.cache.mkdir(parents=True, exist_ok=True)
         script = self.cache / "quick"
         words = [sys.executable, "-I", "-S", QUICKLY, self.cache / "precompiled", self.sdk.prefix]
-        script.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n', encoding="utf-8")
-        script.chmod(0o755)
         # It takes what a source includes from the compiler, and preprocesses nothing.
         settings = f"prefix_command = {script}\ndepend_mode = true\n"
-        (self.cache / "ccache.conf").write_text(settings, encoding="utf-8")
+        started = f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n'
+        for path, text in ((script, started), (self.cache / "ccache.conf", settings)):
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_text(text, encoding="utf-8")
+            part.chmod(0o755)
+            part.replace(path)  # others of the same cache may be reading it
 
     def _thin(self) -> tuple[Environment, Sdk]:
         """Return a Python without torch, and the SDK that is there instead: headers, stubs, the small torch."""
