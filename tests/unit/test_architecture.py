@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(hatch_torch_ext.__file__).parent
+RECIPES = Path(__file__).parents[2] / "docs" / "contributing" / "recipes.md"
 NAME = "hatch_torch_ext"
 
 LAYERS = {
@@ -287,3 +289,63 @@ def test_only_the_plugin_touches_build_data() -> None:
 def test_every_module_says_what_it_is_for(module: str) -> None:
     """A module is one concept, and its docstring names it."""
     assert ast.get_docstring(MODULES[module]), f"{FILES[module]} has no docstring: say in one sentence what it is for"
+
+
+BACKENDS = r"cuda|nvcc|rocm|(?<![a-z.])(?:hip|xpu)(?![a-z])"
+IN_NAMES = re.compile(BACKENDS, re.IGNORECASE)
+IN_TEXTS = re.compile(rf"{BACKENDS}|(?<![a-z.])cu(?=[0-9]|$)")
+FIELDS = frozenset({"cuda", "cuda_compiler"})
+"""Fields of the manifest, which a room may pass on by their names."""
+FOR_CUDA = {"init": "it reads what authors wrote for CUDA", "cli.init": "its options"}
+"""Who knows CUDA, and need not know another backend."""
+
+
+def passed_on(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what says nothing of its own: docstrings, and fields of the manifest that are handed on by their names."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant() as text):
+                yield text
+            case ast.keyword(arg=str(name), value=value) if name in FIELDS:
+                yield node
+                if isinstance(value, ast.Attribute) and value.attr == name:
+                    yield value
+            case ast.AnnAssign(target=ast.Name(id=name) as target) if name in FIELDS:
+                yield target
+
+
+def backends_known(module: str) -> Iterator[str]:
+    """Yield what a module says of one backend: names, and texts that are no sentences."""
+    passed = {id(node) for node in passed_on(MODULES[module])}
+    for node in ast.walk(MODULES[module]):
+        if id(node) in passed:
+            continue
+        if isinstance(node, ast.Constant):
+            text = node.value if isinstance(node.value, str) else ""
+            if not re.search(r"\s", text) and IN_TEXTS.search(text):
+                yield text
+        else:
+            named = (getattr(node, field, None) for field in ("id", "attr", "arg", "name"))
+            yield from (name for name in named if isinstance(name, str) and IN_NAMES.search(name))
+
+
+def test_a_backend_is_known_only_in_the_rooms_of_the_recipe() -> None:
+    """Who adds a backend has at most nine rooms to open, and the recipe names them all."""
+    recipe = RECIPES.read_text(encoding="utf-8").partition("## Add a backend")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| `(\w+)/` \|", recipe, re.MULTILINE))
+    assert named <= {*map(part, MODULES), "resources"}
+    assert len(named) <= 9
+    known = {
+        f"{module}: {text}"
+        for module in MODULES
+        if part(module) not in {*named, "init"} and module not in FOR_CUDA
+        for text in backends_known(module)
+    }
+    assert known == set()
+
+
+def test_the_words_of_a_backend_are_found() -> None:
+    """The check sees what it is for: a comparison, a text that is built, an attribute and an argument."""
+    assert {"cuda", "cuda_majors", "nvcc"} <= {
+        text for module in ("facts.backend", "facts.labels", "toolchain.cuda") for text in backends_known(module)
+    }
