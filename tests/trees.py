@@ -16,7 +16,7 @@ import wheels
 from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Sdk, Tool, Toolchain
+from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Job, Sdk, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -152,27 +152,17 @@ class Site:
         cuda: str | None = None,
     ) -> BuiltVariant:
         """Repair the install tree; messages are appended to ``said``. ``cuda`` is the entry's variable."""
-        tree = self.tree(flags)
         entry = values.entry(
             name="e",
             torch_requirement="torch==2.8.*",
             stable_abi=stable,
             cuda=cuda,
         )
-        return repair.repair(
-            entry,
-            config or self.config(),
-            tree,
-            sdk or self.sdk(),
-            self.interpreter(),
-            toolchain(),
-            work=self.root / "work",
-            site_packages=self.root / "site",
-            report=self.said.append,
-        )
+        job = replace(self.job(config or self.config(), sdk or self.sdk()), entry=entry)
+        return repair.repair(job, self.tree(flags), report=self.said.append)
 
-    def audit(self, built: BuiltVariant, config: Config) -> list[audit.Finding]:
-        """Return the findings of the build's own audit; nothing is opened."""
+    def job(self, config: Config, sdk: Sdk) -> Job:
+        """Return the build that left the install tree."""
         environment = Environment(
             prefix=self.root,
             python=Path(sys.executable),
@@ -180,8 +170,20 @@ class Site:
             site_packages=self.root / "site",
             interpreter=self.interpreter(),
         )
-        sdk = replace(self.sdk(), kind="thin")
-        return [*audit.audit_variant(built, config=config, sdk=sdk, tree=self.tree(), environment=environment)]
+        entry = values.entry(name="e", torch_requirement="torch==2.8.*")
+        return Job(
+            entry=entry,
+            config=config,
+            environment=environment,
+            sdk=sdk,
+            toolchain=toolchain(),
+            folder=self.root / "work" / entry.folder,
+        )
+
+    def audit(self, built: BuiltVariant, config: Config) -> list[audit.Finding]:
+        """Return the findings of the build's own audit; nothing is opened."""
+        job = self.job(config, replace(self.sdk(), kind="thin"))
+        return [*audit.audit_variant(built, job, self.tree())]
 
     def wheel(self, built: BuiltVariant, folder: Path, *, record: str | None = None) -> Path:
         """Write the wheel of one variant, with its manifest, in the merge's layout."""

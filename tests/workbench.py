@@ -13,7 +13,7 @@ import values
 from hatch_torch_ext import cmake
 from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values import Environment, Interpreter
+from hatch_torch_ext.values import Environment, Interpreter, Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,15 +96,16 @@ class Workbench:
 
     def build(self, package: str, **changes: object) -> InstallTree:
         """Build one of tests/packages; ``changes`` go into the configuration."""
+        return cmake.build(self.job(package, **changes), slots=Fixed(jobs=1), report=self.reports.append)
+
+    def job(self, package: str, **changes: object) -> Job:
+        """Return the build of one of tests/packages; ``changes`` go into the configuration."""
         given = {"source": self.config.root / package, **changes}
-        config = replace(self.config, **given)  # type: ignore[arg-type]
-        return cmake.build(
-            self.entry,
-            config,
-            self.environment,
-            self.sdk,
-            self.toolchain,
-            work=self.work,
-            slots=Fixed(jobs=1),
-            report=self.reports.append,
+        return Job(
+            entry=self.entry,
+            config=replace(self.config, **given),  # type: ignore[arg-type]
+            environment=self.environment,
+            sdk=self.sdk,
+            toolchain=self.toolchain,
+            folder=self.work / self.entry.folder,
         )

@@ -15,6 +15,7 @@ import uv
 
 import disk
 import fake_torch
+import trees
 import values
 import wheels
 from hatch_torch_ext import audit, elf
@@ -26,7 +27,7 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.values import Environment, InstallTree, Interpreter
+from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Job
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
@@ -366,14 +367,15 @@ def test_the_audit_of_a_built_variant(torch_cpu_python: Path, site: Path, includ
         prefix=tmp_path / "install", files=(), log=tmp_path / "log", compiler="GNU", build_dirs=(tmp_path,)
     )
     built = BuiltVariant(variant=described, root=tmp_path / "repaired")
+    job = Job(
+        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=trees.toolchain(), folder=tmp_path
+    )
 
     def findings(**changes: object) -> list[tuple[str, bool]]:
         found = audit.audit_variant(
             built,
-            config=dataclasses.replace(config, **changes),  # type: ignore[arg-type]
-            sdk=sdk,
-            tree=tree,
-            environment=environment,
+            dataclasses.replace(job, config=dataclasses.replace(config, **changes)),  # type: ignore[arg-type]
+            tree,
             exports={"libtorch_cpu.so": frozenset({"aoti_torch_library_def"}), "libc10.so": frozenset()},
         )
         return [(item.code, item.warning) for item in found]

@@ -18,7 +18,7 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Environment, Interpreter, Sdk
+from hatch_torch_ext.values import Environment, Interpreter, Job, Sdk
 from workbench import Fixed
 
 if TYPE_CHECKING:
@@ -60,10 +60,16 @@ class Bench:
         self, config: Config, tools: Toolchain | None = None, name: str = "matrix.2.11", cuda: str | None = None
     ) -> InstallTree:
         """Return what the project installs, as an entry that declares ``cuda``."""
-        return cmake.build(
-            _entry(name, cuda), config, self.environment, self.sdk, tools or self.tools(config, name, cuda),
-            work=self.work(config), slots=Fixed(jobs=1), report=print,
-        )  # fmt: skip
+        entry = _entry(name, cuda)
+        job = Job(
+            entry=entry,
+            config=config,
+            environment=self.environment,
+            sdk=self.sdk,
+            toolchain=tools or self.tools(config, name, cuda),
+            folder=self.work(config) / entry.folder,
+        )
+        return cmake.build(job, slots=Fixed(jobs=1), report=print)
 
 
 def _entry(name: str, cuda: str | None = None) -> Entry:

@@ -12,6 +12,7 @@ from hatch_torch_ext import audit, cmake, repair, toolchain
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, stubs
+from hatch_torch_ext.values import Job
 from workbench import Fixed
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
-    tree = cmake.build(ENTRY, config, environment, sdk, tools, work=tmp_path, slots=Fixed(jobs=1), report=print)
-    site = environment.site_packages
-    built = repair.repair(
-        ENTRY, config, tree, sdk, environment.interpreter, tools, work=tmp_path, site_packages=site, report=print
+    job = Job(
+        entry=ENTRY, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=tmp_path / ENTRY.folder
     )
+    tree = cmake.build(job, slots=Fixed(jobs=1), report=print)
+    built = repair.repair(job, tree, report=print)
     remember(sdk, tmp_path / "older")
     names = exports.of(sdk, built.variant.files[0].needed, fetch=False, report=print)
     assert names is not None
@@ -48,10 +49,8 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
         # As with a thin SDK, so that it is not opened: that takes seconds, and is another test's.
         findings = audit.audit_variant(
             built,
-            config=config,
-            sdk=replace(sdk, kind="thin"),
-            tree=tree,
-            environment=environment,
+            replace(job, sdk=replace(sdk, kind="thin")),
+            tree,
             exports=names if at_hand else None,
             others=exports.StoredExports(os.environ, besides=sdk.version),
         )

@@ -21,7 +21,7 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, facts, thin
-from hatch_torch_ext.values import CompilerCache, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, Job, Tool, Toolchain
 from oracle.forks import Forks
 from oracle.projects import WHEELS
 from workbench import ENTRY, QUICK
@@ -197,33 +197,20 @@ class Workshop:
         work, site = root / "build" / way, root / way
         error = ""
         try:
-            tree = cmake.build(
-                ENTRY,
-                config,
-                environment,
-                sdk,
-                toolchain,
-                work=work,
-                slots=workbench.Fixed(jobs=2),
-                report=said.append,
+            job = Job(
+                entry=ENTRY,
+                config=config,
+                environment=environment,
+                sdk=sdk,
+                toolchain=toolchain,
+                folder=work / ENTRY.folder,
             )
-            built = repair.repair(
-                ENTRY,
-                config,
-                tree,
-                sdk,
-                environment.interpreter,
-                toolchain,
-                work=work,
-                site_packages=environment.site_packages,
-                report=said.append,
-            )
+            tree = cmake.build(job, slots=workbench.Fixed(jobs=2), report=said.append)
+            built = repair.repair(job, tree, report=said.append)
             # A thin SDK has no list of what torch exports, unless it was streamed.
             sonames = {name for file in built.variant.files for name in file.needed}
             names = exports.of(sdk, sonames, fetch=False, report=said.append) if way == "environment" else None
-            findings = audit.audit_variant(
-                built, config=config, sdk=sdk, tree=tree, environment=environment, exports=names
-            )
+            findings = audit.audit_variant(built, job, tree, exports=names)
             found = [*findings]
             if found:
                 said.append(audit.text(found))

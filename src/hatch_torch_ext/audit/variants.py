@@ -17,9 +17,8 @@ from hatch_torch_ext.facts.variant import SHARED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
-    from hatch_torch_ext.values import Environment, InstallTree, Sdk, Toolkit
+    from hatch_torch_ext.values import InstallTree, Job, Sdk
 
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
@@ -27,21 +26,19 @@ THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
 
 def audit_variant(
     built: BuiltVariant,
-    *,
-    config: Config,
-    sdk: Sdk,
+    job: Job,
     tree: InstallTree,
-    environment: Environment,
+    *,
     exports: Mapping[str, frozenset[str]] | None = None,
     others: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
-    toolkit: Toolkit | None = None,
 ) -> tuple[Finding, ...]:
     """Return all findings on a repaired variant, faults before warnings.
 
     ``exports`` maps SONAMEs of torch's libraries to their exported names; without it only the form of torch's symbols
-    is checked. ``others`` are the same of other torch releases, by version, to name one that would do; ``toolkit`` is
-    the CUDA toolkit that compiled it. If the entry's environment has torch installed, every file is opened in it.
+    is checked. ``others`` are the same of other torch releases, by version, to name one that would do. If the entry's
+    environment has torch installed, every file is opened in it.
     """
+    config, sdk, toolkit = job.config, job.sdk, job.toolchain.toolkit
     found: list[Finding] = []
     binaries: list[AuditedBinary] = []
     # Package folders, `_torch_ext`, and one more: a file of a label's folder may be moved to `shared/<hash>`, and its
@@ -75,7 +72,7 @@ def audit_variant(
     opened = opening.Opened()
     if sdk.kind == "environment":
         loadable = [item for item in binaries if _is_opened(item, built)]
-        opened = opening.open_all(environment.python, loadable, variant=built.variant.label, package=config.package)
+        opened = opening.open_all(job.environment.python, loadable, variant=built.variant.label, package=config.package)
     found += opened.findings
     found += check(subject, opened=opened.operators)
     found += binary.beyond_all_policies(binaries, variant=subject.variant)

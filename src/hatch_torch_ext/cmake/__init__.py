@@ -30,14 +30,13 @@ from hatch_torch_ext.cmake import (
     written,
 )
 from hatch_torch_ext.cmake.launchers import Share
-from hatch_torch_ext.values import InstallTree, Job
+from hatch_torch_ext.values import InstallTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.cmake.launchers import Slots, Turn
-    from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values import Entry, Environment, Sdk, Toolchain
+    from hatch_torch_ext.values import Job
 
 NOTES = "torch_ext_notes.txt"
 RUN_PATH = "torch_ext_run_path.txt"
@@ -45,28 +44,21 @@ RUN_PATH = "torch_ext_run_path.txt"
 
 
 def build(
-    entry: Entry,
-    config: Config,
-    environment: Environment,
-    sdk: Sdk,
-    toolchain: Toolchain,
+    job: Job,
     *,
-    work: Path,
     slots: Slots,
     report: Callable[[str], None],
     planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
-    """Build the project in ``work/<entry name>`` and return what it installs; ``slots`` limits concurrent compilers.
+    """Build the project in the entry's folder and return what it installs; ``slots`` limits concurrent compilers.
 
     ``planned`` is called before anything is compiled, with what will be installed, and may raise.
 
     Raises ``CompileError`` if a step fails, if the project would install outside of the prefix, or if nothing is
     installed; the message has the step, the command, the first errors and the path of the whole log.
     """
-    job = Job(
-        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=toolchain, folder=work / entry.folder
-    )
-    failures.check_folders(entry.name, config.source, job.folder, sdk.prefix, environment.prefix)
+    entry, config = job.entry, job.config
+    failures.check_folders(entry.name, config.source, job.folder, job.sdk.prefix, job.environment.prefix)
     package.write(job)
     toolchainfile.write(job)
     toolchainfile.write_python(job)
@@ -75,8 +67,8 @@ def build(
     buildfolder.prepare(job, cache)
     run = _Runner(job=job, env=surroundings.env_changes(job))
 
-    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(toolchain.cmake.version)]
-    configuring = [str(toolchain.cmake.path), *where, *cache, *package.before(config.cmake)[1]]
+    where = ["-S", str(config.source), "-B", str(job.build), "-G", "Ninja", *_quiet(job.toolchain.cmake.version)]
+    configuring = [str(job.toolchain.cmake.path), *where, *cache, *package.before(config.cmake)[1]]
     with slots.turn() as turn:
         reply = _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
 
@@ -96,7 +88,7 @@ def build(
         compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
         gpu_compiler=reply.compilers.get("CUDA"),
         flags=replies.flags(reply, rename=package.mapped(job)),
-        build_dirs=tuple(sorted({config.root, config.source, job.folder, environment.prefix, sdk.prefix})),
+        build_dirs=tuple(sorted({config.root, config.source, job.folder, job.environment.prefix, job.sdk.prefix})),
     )
 
 

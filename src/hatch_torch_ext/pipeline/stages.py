@@ -17,6 +17,7 @@ from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, progress, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, thin
+from hatch_torch_ext.values import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -98,21 +99,10 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
     torch_sdk.check(entry, sdk, removal=environment.removal)
     sdk = torch_sdk.narrowed(entry, sdk)
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
-    tree = cmake.build(
-        entry, config, environment, sdk, tools, work=work, slots=slots, report=report, planned=planned.check
-    )
+    job = Job(entry=entry, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=work / entry.folder)
+    tree = cmake.build(job, slots=slots, report=report, planned=planned.check)
     step("repair")
-    built = repair.repair(
-        entry,
-        config,
-        tree,
-        sdk,
-        environment.interpreter,
-        tools,
-        work=work,
-        site_packages=environment.site_packages,
-        report=report,
-    )
+    built = repair.repair(job, tree, report=report)
     step("audit")
     if entry.gpu and not built.variant.runs_on.is_gpu:
         report(f"{entry.name}: uses no CUDA; packaged as a CPU variant although the entry sets `cuda`")
@@ -124,16 +114,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
         settings=settings.read(entry, config, environ),
     )
     others = exports.StoredExports(os.environ, besides=sdk.version)
-    findings = audit.audit_variant(
-        built,
-        config=config,
-        sdk=sdk,
-        tree=tree,
-        environment=environment,
-        exports=names,
-        others=others,
-        toolkit=tools.toolkit,
-    )
+    findings = audit.audit_variant(built, job, tree, exports=names, others=others)
     warnings = _judge(task, findings, emit)
     return Result(
         built=built,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hatch_torch_ext.base.errors import ElfError, FatbinError, RepairError
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.repair.contents import Contents, Links, VariantBinary
     from hatch_torch_ext.repair.exported import Exported
-    from hatch_torch_ext.values import Entry, InstallTree, Interpreter, Sdk, Toolchain
+    from hatch_torch_ext.values import Entry, InstallTree, Interpreter, Job, Sdk
 
 LICENCES = "_torch_ext/licenses"
 _LIMITED = re.compile(r"Py_LIMITED_API=(?:0[xX]([0-9A-Fa-f]{8})|3\b)")
@@ -47,101 +46,80 @@ class _Identity(NamedTuple):
     archs: tuple[str, ...]
 
 
-def repair(  # noqa: PLR0917 - the stages' common order of arguments
-    entry: Entry,
-    config: Config,
-    tree: InstallTree,
-    sdk: Sdk,
-    interpreter: Interpreter,
-    toolchain: Toolchain,
-    *,
-    work: Path,
-    site_packages: Path,
-    report: Callable[[str], None],
-) -> BuiltVariant:
-    """Return the variant of ``entry``, its files in ``<work>/<entry's folder>/repaired``. Raises ``RepairError``.
-
-    ``site_packages`` is the entry's: other packages that users have beside this one.
-    """
-    folder = work / entry.folder
-    root = folder / "repaired"
+def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> BuiltVariant:
+    """Return the variant of the entry, its files in ``<job.folder>/repaired``. Raises ``RepairError``."""
+    root = job.folder / "repaired"
     shutil.rmtree(root, ignore_errors=True)
 
     def tell(line: str) -> None:
-        report(f"{entry.name}: {line}")
+        report(f"{job.entry.name}: {line}")
 
     try:
-        found = contents.read(
-            entry.name,
-            tree,
-            package=config.package,
-            machine=interpreter.machine,
-            variant_data=config.variant_data,
-            report=report,
-        )
-        links, linker = _links(entry, config, found, sdk, interpreter, build=folder / "build", report=report)
-        identity = _identity(entry, sdk, interpreter, tree, links)
+        found = contents.read(job, tree, report=report)
+        links, linker = _links(job, found, report=report)
+        identity = _identity(job, tree, links)
         described = exported.read(
             dict(found.data),
             [binary for binary in links if binary.kind != "graft"],
-            package=config.package,
-            folder=folder / "exported",
+            package=job.config.package,
+            folder=job.folder / "exported",
         )
     except (ElfError, FatbinError) as error:
-        raise RepairError(entry.name, str(error)) from error
-    for line in (*_idle_globs(config, found), *_left_out(config, described), *_in_sources(config, tree, links)):
+        raise RepairError(job.entry.name, str(error)) from error
+    for line in (*_idle_globs(job.config, found), *_left_out(job.config, described), *_in_sources(job, tree, links)):
         tell(line)
+    ties = _ties(job, tree, found, links, linker, report=tell)
+    written = Writer(job, label=identity.label, ties=ties, root=root).write(links)
+    acting = _acting(links, ties, job.config)
+    for binary in acting:
+        tell(
+            f"{binary.place} registers no operator, but has code that runs when it is opened, so `load()` opens it; "
+            "`unopened` leaves that to the package"
+        )
+    files = [_describe(each, job, tree, acting=each.binary in acting) for each in written]
+    own_data = (*found.variant_data, *described.variant)
+    files += [_data(place, source, root, identity.label) for place, source in own_data]
+    variant = _variant(job, tree, identity, files, linker)
+    tell(f"{variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
+    return BuiltVariant(
+        variant=variant,
+        root=root,
+        package_files=_package_files(job.entry, found, described, linker),
+        excluded=tuple(sorted([*linker.excluded.items(), *_excluded(variant, linker, ties, job)])),
+    )
+
+
+def _ties(
+    job: Job,
+    tree: InstallTree,
+    found: Contents,
+    links: Mapping[VariantBinary, Links],
+    linker: Linker,
+    *,
+    report: Callable[[str], None],
+) -> runpaths.Ties:
+    """Return what connects the variant's files besides NEEDED, and report RPATHs that lead elsewhere in the wheel."""
     around = runpaths.Surroundings(
-        package=config.package,
-        package_dir=config.package_dir,
-        site_packages=site_packages,
-        machine_folders=(*tree.build_dirs, sdk.prefix, sdk.library_dir, tree.prefix),
+        package=job.config.package,
+        package_dir=job.config.package_dir,
+        site_packages=job.environment.site_packages,
+        machine_folders=(*tree.build_dirs, job.sdk.prefix, job.sdk.library_dir, tree.prefix),
     )
     ties = runpaths.ties(
         links,
         around,
         left=[name for name, who in linker.external.items() if who == "author"],
         with_data=bool(found.variant_data),
-        report=tell,
+        report=report,
     )
     for line in runpaths.misplaced(links, [place for place, _ in found.data], around):
-        tell(line)
-    writer = Writer(
-        entry=entry.name,
-        config=config,
-        toolchain=toolchain,
-        label=identity.label,
-        ties=ties,
-        root=root,
-        debug=folder / "debug",
-        log=folder / "log.txt",
-    )
-    written = writer.write(links)
-    acting = _acting(links, ties, config)
-    for binary in acting:
-        tell(
-            f"{binary.place} registers no operator, but has code that runs when it is opened, so `load()` opens it; "
-            "`unopened` leaves that to the package"
-        )
-    files = [_describe(each, config, tree, sdk, acting=each.binary in acting) for each in written]
-    own_data = (*found.variant_data, *described.variant)
-    files += [_data(place, source, root, identity.label) for place, source in own_data]
-    variant = _variant(entry, config, tree, sdk, interpreter, toolchain, identity, files)
-    needed = {name for file in files for name in file.needed}
-    external = tuple((name, who) for name, who in sorted(linker.external.items()) if name in needed)
-    variant = replace(variant, external=external)
-    tell(f"{variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
-    return BuiltVariant(
-        variant=variant,
-        root=root,
-        package_files=_package_files(entry, found, described, linker),
-        excluded=tuple(sorted([*linker.excluded.items(), *_excluded(variant, linker, ties, site_packages)])),
-    )
+        report(line)
+    return ties
 
 
-def _excluded(variant: Variant, linker: Linker, ties: runpaths.Ties, site_packages: Path) -> Iterator[tuple[str, Path]]:
+def _excluded(variant: Variant, linker: Linker, ties: runpaths.Ties, job: Job) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of libraries of `exclude` that are only where the author's own RPATHs lead."""
-    folders = {site_packages / folder for kept in ties.kept.values() for folder in kept.outside}
+    folders = {job.environment.site_packages / folder for kept in ties.kept.values() for folder in kept.outside}
     for name, who in variant.external:
         if who == "author" and name not in linker.excluded:
             yield from ((name, folder / name) for folder in folders if (folder / name).is_file())
@@ -167,8 +145,9 @@ def _left_out(config: Config, described: Exported) -> Iterator[str]:
         )
 
 
-def _in_sources(config: Config, tree: InstallTree, links: Iterable[VariantBinary]) -> Iterator[str]:
+def _in_sources(job: Job, tree: InstallTree, links: Iterable[VariantBinary]) -> Iterator[str]:
     """Report files of the package's sources that name a library of the variant: what they name is not beside them."""
+    config = job.config
     folders = [folder for folder in (config.source, *tree.build_dirs) if not config.package_dir.is_relative_to(folder)]
     own = [binary for binary in links if binary.kind != "graft"]
     for place, libraries in exported.of_sources(config.package_dir, own, folders).items():
@@ -179,21 +158,13 @@ def _in_sources(config: Config, tree: InstallTree, links: Iterable[VariantBinary
         )
 
 
-def _links(
-    entry: Entry,
-    config: Config,
-    found: Contents,
-    sdk: Sdk,
-    interpreter: Interpreter,
-    *,
-    build: Path,
-    report: Callable[[str], None],
-) -> tuple[dict[VariantBinary, Links], Linker]:
+def _links(job: Job, found: Contents, *, report: Callable[[str], None]) -> tuple[dict[VariantBinary, Links], Linker]:
     """Return what each file will need: those of the install tree that stay, and the grafts that they need."""
+    entry, machine = job.entry, job.environment.interpreter.machine
     facts = [binary.elf for binary in found.binaries]
     libc = policy.libc_of(name for each in facts for name in each.needed) or "glibc"
     versions = {version for each in facts for _, names in each.version_needs for version in names}
-    provided = Provided(sdk, policy.lowest(interpreter.machine, libc, versions))
+    provided = Provided(job.sdk, policy.lowest(machine, libc, versions))
     kept = []
     for binary in found.binaries:
         if provider := next(filter(None, map(provided.provider, sorted(binary.names))), None):
@@ -206,13 +177,13 @@ def _links(
         )
     linker = Linker(
         entry=entry.name,
-        no_gpu=_no_gpu(entry, sdk),
-        sdk=sdk,
+        no_gpu=_no_gpu(job),
+        sdk=job.sdk,
         provided=provided,
         search=search.Search(
-            machine=interpreter.machine, build=build, prefixes=search.prefixes(config), environ=os.environ
+            machine=machine, build=job.build, prefixes=search.prefixes(job.config), environ=os.environ
         ),
-        exclude=config.exclude,
+        exclude=job.config.exclude,
         siblings={name: binary for binary in kept for name in binary.names},
         report=report,
     )
@@ -236,14 +207,13 @@ _WORDS = {
 }
 
 
-def _identity(
-    entry: Entry, sdk: Sdk, interpreter: Interpreter, tree: InstallTree, links: Mapping[VariantBinary, Links]
-) -> _Identity:
+def _identity(job: Job, tree: InstallTree, links: Mapping[VariantBinary, Links]) -> _Identity:
+    entry, sdk, interpreter = job.entry, job.sdk, job.environment.interpreter
     device = [binary for binary in links if binary.elf.gpu_code]
     archs = {arch for binary in device for arch in fatbin.archs(binary.source)}
     uses_gpu = bool(device) or any(each.gpu for each in links.values())
     if device and not sdk.backend.is_gpu:
-        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_gpu(entry, sdk)}")
+        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_gpu(job)}")
     backend = sdk.backend if uses_gpu else Backend("cpu")
     cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
     python = _python(links, interpreter, tree)
@@ -258,17 +228,16 @@ def _identity(
     return _Identity(label, backend, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
 
 
-def _no_gpu(entry: Entry, sdk: Sdk) -> str:
+def _no_gpu(job: Job) -> str:
     """Return why the entry has no CUDA, and what to do about code that needs it."""
-    if entry.is_cpu:
+    if job.entry.is_cpu:
         return (
             "the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
-            "entry "
-            "its CUDA version"
+            "entry its CUDA version"
         )
     return (
-        f"torch {sdk.version} is a CPU build: take a CUDA build of torch for this entry, or leave the CUDA sources out "
-        "of it"
+        f"torch {job.sdk.version} is a CPU build: take a CUDA build of torch for this entry, or leave the CUDA sources "
+        "out of it"
     )
 
 
@@ -316,7 +285,7 @@ def _acting(links: Mapping[VariantBinary, Links], ties: runpaths.Ties, config: C
     ]
 
 
-def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk, *, acting: bool) -> VariantFile:
+def _describe(written: Written, job: Job, tree: InstallTree, *, acting: bool) -> VariantFile:
     binary, facts = written.binary, written.elf
     registers = owners.registers(facts.undefined)
     return VariantFile(
@@ -324,7 +293,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk, *, 
         kind=binary.kind,
         installed="" if binary.kind == "graft" else binary.place,
         fixed=written.fixed,
-        unopened=binary.kind != "graft" and matches(binary.installed, config.unopened),
+        unopened=binary.kind != "graft" and matches(binary.installed, job.config.unopened),
         sha256=written.sha256,
         size=facts.path.stat().st_size,
         soname=facts.soname,
@@ -334,7 +303,7 @@ def _describe(written: Written, config: Config, tree: InstallTree, sdk: Sdk, *, 
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
         ends=content.ends(facts.path),
         mapped=content.mapped(facts.path),
-        **(_registered(binary, tree, sdk) if registers else {}),
+        **(_registered(binary, tree, job.sdk) if registers else {}),
         origin=binary.origin,
     )
 
@@ -369,16 +338,9 @@ def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
     )
 
 
-def _variant(  # noqa: PLR0917 - a description takes a word from every stage
-    entry: Entry,
-    config: Config,
-    tree: InstallTree,
-    sdk: Sdk,
-    interpreter: Interpreter,
-    toolchain: Toolchain,
-    identity: _Identity,
-    files: Sequence[VariantFile],
-) -> Variant:
+def _variant(job: Job, tree: InstallTree, identity: _Identity, files: Sequence[VariantFile], linker: Linker) -> Variant:
+    sdk, entry, interpreter = job.sdk, job.entry, job.environment.interpreter
+    needed = {name for file in files for name in file.needed}
     libc = policy.libc_of(name for file in files for name in file.needed) or "glibc"
     versions = {version for file in files for version in file.versions}
     met = policy.lowest(interpreter.machine, libc, versions)
@@ -396,6 +358,7 @@ def _variant(  # noqa: PLR0917 - a description takes a word from every stage
         policy=met.name,
         archs=identity.archs,
         files=tuple(sorted(files, key=lambda file: file.path)),
+        external=tuple((name, who) for name, who in sorted(linker.external.items()) if name in needed),
         build=BuildRecord(
             entry=entry.name,
             variables=entry.variables,
@@ -403,12 +366,12 @@ def _variant(  # noqa: PLR0917 - a description takes a word from every stage
             python=interpreter.version,
             sdk=sdk.kind,
             compiler=tree.compiler,
-            cmake=toolchain.cmake.version,
+            cmake=job.toolchain.cmake.version,
             cuda_compiler=tree.gpu_compiler,
             flags=tree.flags,
             torch_sha256=sdk.wheel_sha256,
-            debug_symbols=config.debug_symbols,
-            ignored=tuple(sorted(set(config.ignore))),
+            debug_symbols=job.config.debug_symbols,
+            ignored=tuple(sorted(set(job.config.ignore))),
         ),
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.values import InstallTree
+    from hatch_torch_ext.values import InstallTree, Job
 
 _TRIPLET = re.compile(r"(x86_64|aarch64)-linux-(gnu|musl)")
 _SITE = ("site-packages", "dist-packages")
@@ -87,19 +87,12 @@ def matches(installed: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(place, glob) for place in (*places, parts[-1]) for glob in globs)
 
 
-def read(
-    entry: str,
-    tree: InstallTree,
-    *,
-    package: str,
-    machine: str,
-    variant_data: tuple[str, ...],
-    report: Callable[[str], None],
-) -> Contents:
-    """Return the contents of ``tree``; ``variant_data`` are globs of files without code that belong to the variant.
+def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Contents:
+    """Return the contents of ``tree``.
 
     Raises ``RepairError`` for broken links, files of another machine and two files with one place.
     """
+    entry, package = job.entry.name, job.config.package
     binaries: dict[str, VariantBinary] = {}
     data: dict[str, Path] = {}
     beside: dict[str, Path] = {}
@@ -112,7 +105,7 @@ def read(
         elif facts is None:
             for link in links:
                 place = fold(link, package)
-                if matches(place, variant_data):
+                if matches(place, job.config.variant_data):
                     _place(entry, beside, fold(link, package, transparent=True), source)
                 else:
                     _place(entry, data, place, source)
@@ -121,7 +114,7 @@ def read(
         elif facts.type == "other":
             report(f"{entry}: {first} is left out: users of a wheel have no use for an object file")
         else:
-            _check_machine(entry, first, facts, machine)
+            _check_machine(entry, first, facts, job.environment.interpreter.machine)
             _add(entry, binaries, _binary(source, links, facts, package))
     if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
         name = beyond[0].partition("/")[0].removesuffix(".py")

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.config import Config
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.repair.contents import Links, VariantBinary
     from hatch_torch_ext.repair.runpaths import Ties
-    from hatch_torch_ext.values import Toolchain
+    from hatch_torch_ext.values import Job
 
 NT_GNU_BUILD_ID = 3
 TIMEOUT = 300.0
@@ -240,30 +239,15 @@ class _Landed(NamedTuple):
 
 
 class Writer:
-    """Writes the binaries of one variant below ``root``; ``debug`` is the folder of separate debug files."""
+    """Writes the binaries of the variant ``label`` below ``root``."""
 
-    def __init__(
-        self,
-        *,
-        entry: str,
-        config: Config,
-        toolchain: Toolchain,
-        label: str,
-        ties: Ties,
-        root: Path,
-        debug: Path,
-        log: Path,
-    ) -> None:
-        self._entry = entry
-        self._mode = config.debug_symbols
-        self._package = config.package
-        self._toolchain = toolchain
-        self._patchelf = toolchain.patchelf.path
+    def __init__(self, job: Job, *, label: str, ties: Ties, root: Path) -> None:
+        self._job = job
+        self._mode = job.config.debug_symbols
+        self._package = job.config.package
         self._label = label
         self._ties = ties
         self._root = root
-        self._debug = debug
-        self._log = log
         self._landed: dict[VariantBinary, _Landed] = {}
 
     def write(self, links: Mapping[VariantBinary, Links]) -> tuple[Written, ...]:
@@ -344,13 +328,13 @@ class Writer:
             strip(
                 file,
                 self._mode,
-                strip_program=self._toolchain.strip,
-                objcopy=self._toolchain.objcopy,
-                debug=self._debug / f"{binary.place}.debug",
-                log=self._log,
+                strip_program=self._job.toolchain.strip,
+                objcopy=self._job.toolchain.objcopy,
+                debug=self._job.folder / "debug" / f"{binary.place}.debug",
+                log=self._job.log,
             )
         except PatchError as error:
-            raise RepairError(self._entry, str(error)) from error
+            raise RepairError(self._job.entry.name, str(error)) from error
         if self._mode == "strip" and binary.kind != "graft":  # debuggers find separate debug files by the id
             renew_build_id(file)
         return file
@@ -372,15 +356,15 @@ class Writer:
             drop_rpath=bool(binary.elf.rpath or binary.elf.runpath),
         )
         try:
-            apply(self._patchelf, file, changes, log=self._log)
+            apply(self._job.toolchain.patchelf.path, file, changes, log=self._job.log)
         except PatchError as error:
-            raise RepairError(self._entry, str(error)) from error
+            raise RepairError(self._job.entry.name, str(error)) from error
 
     def _finish(self, binary: VariantBinary, file: Path, place: str) -> Written:
         facts = elf.read(file)
         if lost := sorted({name for name, _ in facts.version_needs} - set(facts.needed)):
             raise RepairError(
-                self._entry,
+                self._job.entry.name,
                 f"`{binary.place}` asks for symbol versions of {lost[0]}, which it does not need any more: ld.so would "
                 f"refuse it; link it with `-Wl,--no-as-needed -l:{lost[0]}`",
             )

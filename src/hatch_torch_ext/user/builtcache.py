@@ -11,12 +11,10 @@ It is a ``Store`` with these folders:
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hatch_torch_ext import store
 from hatch_torch_ext.base import escape, untrusted
@@ -24,9 +22,9 @@ from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from hatch_torch_ext.store import Store
-    from hatch_torch_ext.user.request import Request
 
 OTHERS_MAY_WRITE = 0o022
 VARIABLE = "TORCH_EXT_BUILD_CACHE"
@@ -50,9 +48,9 @@ def check_place(cache: Path) -> None:
         )
 
 
-def is_whole(cache: Store, request: Request) -> bool:
+def is_whole(cache: Store, view: str) -> bool:
     """Return whether the loader takes the view: every file has its size, and only this user can have written it."""
-    folder = cache.root / VIEWS / request.view
+    folder = cache.root / VIEWS / view
     try:
         record = (folder / VARIANT).read_text(encoding="utf-8")
         files = [(folder / file["path"], file["size"]) for file in untrusted.json(record)["variant"]["files"]]
@@ -70,68 +68,17 @@ def _is_own(path: Path) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & OTHERS_MAY_WRITE
 
 
-def keep_log(cache: Store, request: Request, log: Path) -> Path:
+def keep_log(cache: Store, view: str, log: Path) -> Path:
     """Keep the log of a failed build in the cache, and return its path."""
     folder = cache.root / FAILED
     folder.mkdir(mode=0o700, exist_ok=True)
-    target = folder / f"{request.view}.txt"
+    target = folder / f"{view}.txt"
     with contextlib.suppress(OSError):
         shutil.copyfile(log, target)
     return target
 
 
-def show(cache: Store, request: Request, folder: Path, variant: Mapping[str, Any], scratch: Path) -> None:
-    """Make the view: hard links to the files of the build in ``folder``, and symbolic links where their RPATHs lead."""
-    from hatch_torch_ext import elf
-
-    made = scratch / "view"
-    made.mkdir()
-    for source in sorted(folder.rglob("*")):
-        target = made / source.relative_to(folder)
-        if source.is_dir():
-            target.mkdir()
-        elif source.name != store.MARKER:
-            try:
-                os.link(source, target)
-            except OSError:
-                shutil.copy(source, target)
-    for file in variant["files"]:
-        place = made / file["path"]
-        if elf.is_elf(place):
-            image = elf.read(place)
-            for path in (*image.runpath, *image.rpath):
-                _lead(request, made / "site", place.parent, path)
-    text = json.dumps({"variant": dict(variant), "key": folder.name, "torch": str(request.torch)}, indent=1)
-    (made / VARIANT).write_text(text + "\n", encoding="utf-8")
-    views = cache.root / VIEWS
-    views.mkdir(mode=0o700, exist_ok=True)
-    store.remove(views / request.view)
-    made.rename(views / request.view)
-
-
-def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
-    """Make one RPATH of a file in ``folder`` lead where it would lead from the installed package."""
-    if not path.startswith("$ORIGIN"):
-        return
-    target = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
-    if not target.is_relative_to(site) or target == site:
-        return
-    depth = request.package.count(".") + 1
-    parts = target.relative_to(site).parts
-    homes = [request.torch.parent, *(each.parent for each in request.nvidia), request.root.parents[depth]]
-    real = next((home for home in homes if home.joinpath(*parts).exists()), None)
-    if real is None:
-        return
-    for count in range(1, len(parts) + 1):
-        place = site.joinpath(*parts[:count])
-        if place.is_symlink():
-            return
-        if not place.exists():
-            place.symlink_to(real.joinpath(*parts[:count]))
-            return
-
-
-def keep_within_limit(cache: Store, request: Request, say: Callable[[str], None]) -> None:
+def keep_within_limit(cache: Store, view: str, say: Callable[[str], None]) -> None:
     """Remove the builds unused for longest until the cache is within its limit; the newest build always stays."""
     limit = _limit_of(os.environ, say)
     builds = sorted(_builds(cache), key=lambda each: each.used)
@@ -140,7 +87,7 @@ def keep_within_limit(cache: Store, request: Request, say: Callable[[str], None]
     for each in builds:
         if total <= limit:
             return
-        if each is newest or request.view in {view.name for view in each.views}:
+        if each is newest or view in {path.name for path in each.views}:
             continue
         say(f"the cache is larger than {limit} bytes ({LIMIT}): removing {each.folder.name}")
         for path in (*each.views, each.folder):

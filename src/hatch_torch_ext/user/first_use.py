@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from hatch_torch_ext.base import locks, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, TorchExtError
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.user import builtcache
-from hatch_torch_ext.user.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +45,35 @@ MAX_SOURCE = 256 << 20
 """Longest source file that is read, in bytes."""
 LOCAL = ("pre-release", "this-processor")
 """Audit codes that matter only for a wheel that others install."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the loader of an installed package asks for.
+
+    ``root`` is the package's ``_torch_ext``; ``torch`` and ``nvidia`` are folders of that process.
+    """
+
+    package: str
+    distribution: str
+    root: Path
+    cache: Path
+    view: str
+    torch: Path
+    nvidia: tuple[Path, ...]
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Request:
+        """Return the request in a loader's JSON."""
+        return cls(
+            package=data["package"],
+            distribution=data["distribution"],
+            root=Path(data["root"]),
+            cache=Path(data["cache"]),
+            view=data["view"],
+            torch=Path(data["torch"]).resolve(),
+            nvidia=tuple(Path(each) for each in data["nvidia"]),
+        )
 
 
 def build(data: Mapping[str, Any], *, say: Say) -> str:
@@ -93,11 +121,11 @@ def _build(request: Request, say: Say) -> None:
     cache.root.joinpath("locks").mkdir(mode=0o700, exist_ok=True)
     what = f"the build of {request.distribution}"
     with locks.held(cache.root / "locks" / f"{request.view}.lock", what=what, report=say):
-        if builtcache.is_whole(cache, request):
+        if builtcache.is_whole(cache, request.view):
             return
         with cache.scratch() as scratch, _temporary(scratch / "tmp"):
             _make(cache, request, scratch, say)
-    builtcache.keep_within_limit(cache, request, say)
+    builtcache.keep_within_limit(cache, request.view, say)
 
 
 @contextlib.contextmanager
@@ -152,9 +180,9 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     try:
         folder, marker = cache.make(builtcache.BUILT, f"{_name(request.distribution)}-{key}", fill)
     except EntryError as error:
-        kept = builtcache.keep_log(cache, request, log)
+        kept = builtcache.keep_log(cache, request.view, log)
         raise EntryError(error.entry, _for_the_user(error.message, request).replace(str(log), str(kept))) from error
-    builtcache.show(cache, request, folder, marker["variant"], scratch)
+    _show(cache, request, folder, marker["variant"], scratch)
 
 
 def _fallback(request: Request) -> Fallback:
@@ -329,6 +357,57 @@ class _Progress:
             if now - self._last >= EVERY and event.finished:
                 self._last = now
                 self._say(f"compiled {event.finished} of {event.total}")
+
+
+def _show(cache: Store, request: Request, folder: Path, variant: Mapping[str, Any], scratch: Path) -> None:
+    """Make the view: hard links to the files of the build in ``folder``, and symbolic links where their RPATHs lead."""
+    from hatch_torch_ext import elf
+
+    made = scratch / "view"
+    made.mkdir()
+    for source in sorted(folder.rglob("*")):
+        target = made / source.relative_to(folder)
+        if source.is_dir():
+            target.mkdir()
+        elif source.name != store.MARKER:
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copy(source, target)
+    for file in variant["files"]:
+        place = made / file["path"]
+        if elf.is_elf(place):
+            image = elf.read(place)
+            for path in (*image.runpath, *image.rpath):
+                _lead(request, made / "site", place.parent, path)
+    text = json.dumps({"variant": dict(variant), "key": folder.name, "torch": str(request.torch)}, indent=1)
+    (made / builtcache.VARIANT).write_text(text + "\n", encoding="utf-8")
+    views = cache.root / builtcache.VIEWS
+    views.mkdir(mode=0o700, exist_ok=True)
+    store.remove(views / request.view)
+    made.rename(views / request.view)
+
+
+def _lead(request: Request, site: Path, folder: Path, path: str) -> None:
+    """Make one RPATH of a file in ``folder`` lead where it would lead from the installed package."""
+    if not path.startswith("$ORIGIN"):
+        return
+    target = Path(os.path.normpath(path.replace("$ORIGIN", str(folder), 1)))
+    if not target.is_relative_to(site) or target == site:
+        return
+    depth = request.package.count(".") + 1
+    parts = target.relative_to(site).parts
+    homes = [request.torch.parent, *(each.parent for each in request.nvidia), request.root.parents[depth]]
+    real = next((home for home in homes if home.joinpath(*parts).exists()), None)
+    if real is None:
+        return
+    for count in range(1, len(parts) + 1):
+        place = site.joinpath(*parts[:count])
+        if place.is_symlink():
+            return
+        if not place.exists():
+            place.symlink_to(real.joinpath(*parts[:count]))
+            return
 
 
 def _for_the_user(message: str, request: Request) -> str:
