@@ -169,43 +169,16 @@ def read(
         infos = members.select(path, archive, problems)
         dist_info = _dist_info(path, infos)
         record, others = _record(archive, infos, dist_info, problems)
-        folders: set[Path] = set()
-        read_members = []
-        kept: dict[str, bytes] = {}
-        room = MAX_TEXT
-        elsewhere: dict[str, Path] = {}
-        known = {_packed(member): member for member in before.members if member.elf} if before is not None else {}
-        for info in infos:
-            same = known.get((info.CRC, info.file_size, info.compress_size))
-            if before is not None and same is not None and _recorded(same, (record or {}).get(info.filename)):
-                read_members.append(replace(same, path=info.filename))
-                elsewhere[info.filename] = before.file(same.path)
-                continue
-            text = io.BytesIO() if info.file_size <= room and texts(info.filename) else None
-            try:
-                member, digest = _extract(
-                    archive,
-                    info,
-                    folder=folder,
-                    folders=folders,
-                    keep=keep,
-                    text=text,
-                    algorithm=(record or {}).get(info.filename, ("", ""))[0],
-                )
-            except _DAMAGE as error:
-                if isinstance(error, OSError) and error.errno in FULL:
-                    raise WheelError(
-                        f"{path}: cannot be unpacked into {folder}: {error.strerror}. Make room there, or name another "
-                        "folder with TMPDIR"
-                    ) from error
-                problems.add("unreadable-file", info.filename, f"cannot be read: {error}")
-                continue
-            read_members.append(member)
-            if text is not None:
-                kept[member.path] = text.getvalue()
-                room -= member.size
-            if fault := _record_fault(member.path, digest, record, dist_info):
-                problems.add(*fault)
+        reader = _Reader(
+            path=path, archive=archive, folder=folder, dist_info=dist_info, record=record, problems=problems
+        )
+        same = _unchanged(infos, record or {}, before) if before is not None else {}
+        found = [
+            replace(same[info.filename], path=info.filename)
+            if info.filename in same
+            else reader.read(info, keep=keep(info.filename), text=texts(info.filename))
+            for info in infos
+        ]
     for name in others:
         problems.add("record-missing-file", name, "RECORD lists the file, but it is not in the wheel")
     return Wheel(
@@ -215,14 +188,27 @@ def read(
         tags=tags,
         size=path.stat().st_size,
         dist_info=dist_info,
-        members=tuple(sorted(read_members, key=lambda member: member.path)),
+        members=tuple(sorted(filter(None, found), key=lambda member: member.path)),
         problems=problems.all(),
         folder=folder,
         label=label,
         build=build,
-        texts=kept,
-        elsewhere=elsewhere,
+        texts=reader.texts,
+        elsewhere={name: before.file(member.path) for name, member in same.items()} if before is not None else {},
     )
+
+
+def _unchanged(
+    infos: Iterable[zipfile.ZipInfo], record: Mapping[str, tuple[str, str]], before: Wheel
+) -> dict[str, Member]:
+    """Return, by path, the ELF files of ``before`` that have the bytes which RECORD and the archive state."""
+    known = {(member.crc, member.size, member.compressed): member for member in before.members if member.elf}
+    found = {}
+    for info in infos:
+        member = known.get((info.CRC, info.file_size, info.compress_size))
+        if member is not None and record.get(info.filename) == ("sha256", _in_record(bytes.fromhex(member.sha256))):
+            found[info.filename] = member
+    return found
 
 
 def open_archive(path: Path) -> zipfile.ZipFile:
@@ -307,67 +293,86 @@ def _record(
     return lines, sorted(others)
 
 
-def _extract(
-    archive: zipfile.ZipFile,
-    info: zipfile.ZipInfo,
-    *,
-    folder: Path,
-    folders: set[Path],
-    keep: Callable[[str], bool],
-    text: io.BytesIO | None,
-    algorithm: str,
-) -> tuple[Member, str]:
-    """Read one member to its end; return it with its digest in RECORD's notation (empty without a known algorithm).
+@dataclass(kw_only=True)
+class _Reader:
+    """Reads the members of one archive, and compares each with its line of RECORD; faults go to ``problems``."""
 
-    ``folders`` are those that exist already; ``text`` takes the bytes of a text. A member that cannot be read to its
-    end is not kept.
-    """
-    sha256 = hashlib.sha256()
-    other = hashlib.new(algorithm) if algorithm in RECORD_HASHES and algorithm != "sha256" else None
-    size = 0
-    with archive.open(info) as stream:
-        chunk = stream.read(CHUNK)
-        elf = chunk.startswith(ELF_MAGIC)
-        target = folder / info.filename
-        is_kept = elf or _is_text(info.filename) or keep(info.filename)
-        if is_kept and target.parent not in folders:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            folders.add(target.parent)
+    path: Path
+    archive: zipfile.ZipFile
+    folder: Path
+    dist_info: str
+    record: Mapping[str, tuple[str, str]] | None
+    problems: Problems
+    texts: dict[str, bytes] = field(default_factory=dict)
+    room: int = MAX_TEXT
+    folders: set[Path] = field(default_factory=set)
+    """Those that exist already."""
+
+    def read(self, info: zipfile.ZipInfo, *, keep: bool, text: bool) -> Member | None:
+        """Return a member that was read to its end, or None; one with ``text`` is in memory if there is room."""
+        memory = io.BytesIO() if text and info.file_size <= self.room else None
+        algorithm = (self.record or {}).get(info.filename, ("", ""))[0]
         try:
-            with target.open("wb") if is_kept else io.BytesIO() as sink:
-                while chunk:
-                    size += len(chunk)
-                    sha256.update(chunk)
-                    if other is not None:
-                        other.update(chunk)
-                    if text is not None:
-                        text.write(chunk)
-                    if is_kept:
-                        sink.write(chunk)
-                    chunk = stream.read(CHUNK)
-        except _DAMAGE:
-            if is_kept:
-                target.unlink(missing_ok=True)
-            raise
-    member = Member(
-        path=info.filename,
-        size=size,
-        compressed=info.compress_size,
-        sha256=sha256.hexdigest(),
-        crc=info.CRC,
-        elf=elf,
-    )
-    digest = (other or sha256).digest() if algorithm in RECORD_HASHES else b""
-    return member, _in_record(digest)
+            member, digest = self._extract(info, keep=keep, text=memory, algorithm=algorithm)
+        except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise WheelError(
+                    f"{self.path}: cannot be unpacked into {self.folder}: {error.strerror}. Make room there, or name "
+                    "another folder with TMPDIR"
+                ) from error
+            self.problems.add("unreadable-file", info.filename, f"cannot be read: {error}")
+            return None
+        if memory is not None:
+            self.texts[member.path] = memory.getvalue()
+            self.room -= member.size
+        if fault := _record_fault(member.path, digest, self.record, self.dist_info):
+            self.problems.add(*fault)
+        return member
 
+    def _extract(
+        self, info: zipfile.ZipInfo, *, keep: bool, text: io.BytesIO | None, algorithm: str
+    ) -> tuple[Member, str]:
+        """Read one member to its end; return it with its digest in RECORD's notation (empty for an unknown algorithm).
 
-def _packed(member: Member) -> tuple[int, int, int]:
-    return member.crc, member.size, member.compressed
-
-
-def _recorded(member: Member, line: tuple[str, str] | None) -> bool:
-    """Return whether RECORD's line has the SHA-256 of the member."""
-    return line == ("sha256", _in_record(bytes.fromhex(member.sha256)))
+        ``text`` takes the bytes of a text. A member that cannot be read to its end is not kept.
+        """
+        sha256 = hashlib.sha256()
+        other = hashlib.new(algorithm) if algorithm in RECORD_HASHES and algorithm != "sha256" else None
+        size = 0
+        with self.archive.open(info) as stream:
+            chunk = stream.read(CHUNK)
+            elf = chunk.startswith(ELF_MAGIC)
+            target = self.folder / info.filename
+            is_kept = elf or _is_text(info.filename) or keep
+            if is_kept and target.parent not in self.folders:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self.folders.add(target.parent)
+            try:
+                with target.open("wb") if is_kept else io.BytesIO() as sink:
+                    while chunk:
+                        size += len(chunk)
+                        for each in (sha256, other):
+                            if each is not None:
+                                each.update(chunk)
+                        if text is not None:
+                            text.write(chunk)
+                        if is_kept:
+                            sink.write(chunk)
+                        chunk = stream.read(CHUNK)
+            except _DAMAGE:
+                if is_kept:
+                    target.unlink(missing_ok=True)
+                raise
+        member = Member(
+            path=info.filename,
+            size=size,
+            compressed=info.compress_size,
+            sha256=sha256.hexdigest(),
+            crc=info.CRC,
+            elf=elf,
+        )
+        digest = (other or sha256).digest() if algorithm in RECORD_HASHES else b""
+        return member, _in_record(digest)
 
 
 def _in_record(digest: bytes) -> str:
