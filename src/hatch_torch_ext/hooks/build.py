@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.hooks import editable
     from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
     from hatch_torch_ext.pipeline import Product
+    from hatch_torch_ext.pipeline.selection import Selected
     from hatch_torch_ext.values import Entry
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -181,65 +182,34 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             raise ConfigurationError([environments.RECURSION])
         environments.adopt(environments.parent())
         program.lend()
-        from hatch_torch_ext import matrix, pipeline, views
+        from hatch_torch_ext import pipeline
         from hatch_torch_ext.hooks import editable, metadata, shipping
         from hatch_torch_ext.pipeline import folders, selection
-        from hatch_torch_ext.values import Parcel
 
+        is_editable = version == "editable"
         pipeline.check_platform()
         config = self._config()
-        if version != "editable":
+        if not is_editable:
             shipping.check_package(self.root, config)
         hook = metadata.hook_of(self.metadata)
         found = hook.matrix if hook is not None else None  # set when hatchling read the project's metadata
         config, work = self._at_work(config)
         held.enter_context(folders.lock(work, self._say))
         entries = selection.expand(config, distribution=self._distribution, found=found)
-        here, torch = None, None
-        if version == "editable":
-            torch = environments.installed_torch(Path(self.root))
-            selected = selection.editable(config, entries, torch=torch, report=self._say)
-        elif config.only == (matrix.CURRENT,) or (not config.only and environments.installs(environments.parent())):
-            torch = environments.installed_torch(Path(self.root))
-            here = selection.for_this_environment(config, entries, torch=torch, report=self._say, warn=self._warn)
-            config, selected = here.config, here.entries
-        else:
-            selected = selection.select(config, entries, report=self._say)
+        selected = selection.choose(config, entries, for_editable=is_editable, report=self._say, warn=self._warn)
+        config = selected.config
         promised = self._promised(config, entries, hook)
-        at_first_use = None
-        if config.fallback == "build" and version != "editable":
-            at_first_use = shipping.gather(
-                config, entries, options=self.config, version=str(self.metadata.version), work=work
-            )
-            self._offer_extra(config)
         # Read before the build, so that files which change during it count as changed.
-        compiled = editable.sources(config, work) if version == "editable" else {}
-        with views.shown(self._say, self.app.display_info, source=config.source) as view:
-            product = pipeline.build(
-                config,
-                selected,
-                distribution=self._distribution,
-                views=[view],
-                work=work,
-                whole=self._whole(config, entries) if version != "editable" and here is None else (),
-                sources=at_first_use,
-                installed=here.installed if here is not None else None,
-                here=here is not None,
-                parcel=Parcel(
-                    version=str(self.metadata.version),
-                    files=lambda: shipping.travelling(self.root, config, work),
-                ),
-                shipped=shipping.of_wheel(self.root),
-                sdist=shipping.of_sdist(self.root) if version != "editable" and here is None else None,
-            )
+        compiled = editable.sources(config, work) if is_editable else {}
+        product = self._compile(selected, entries, work, is_wheel=not is_editable)
         self._built = config, product
         if not promised:
             # As hatchling writes its other fields.
-            build_data["dependencies"].append(str(Requirement(_required(product, torch))))
+            build_data["dependencies"].append(str(Requirement(_required(product, selected.torch))))
         build_data["pure_python"] = not product.layout.variants
-        if version == "editable":
+        if is_editable:
             self._include_editable(config, product, compiled, build_data)
-            editable.show_commands(config, selected, work)
+            editable.show_commands(config, selected.entries, work)
             return
         self._guard_writing()
         build_data["infer_tag"] = False
@@ -247,6 +217,34 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         build_data["force_include"].update(self._inclusion(config, product))
         if "sbom_files" in build_data:
             build_data["sbom_files"].append(str(product.sbom))
+
+    def _compile(self, selected: Selected, entries: Sequence[Entry], work: Path, *, is_wheel: bool) -> Product:
+        """Build the selected ``entries`` of the matrix, and show what happens; without ``is_wheel``, for an editable install."""
+        from hatch_torch_ext import pipeline, views
+        from hatch_torch_ext.hooks import shipping
+        from hatch_torch_ext.values import Parcel
+
+        config, version = selected.config, str(self.metadata.version)
+        sources = None
+        if config.fallback == "build" and is_wheel:
+            sources = shipping.gather(config, entries, options=self.config, version=version, work=work)
+            self._offer_extra(config)
+        for_others = is_wheel and not selected.here
+        with views.shown(self._say, self.app.display_info, source=config.source) as view:
+            return pipeline.build(
+                config,
+                selected.entries,
+                distribution=self._distribution,
+                views=[view],
+                work=work,
+                whole=self._whole(config, entries) if for_others else (),
+                sources=sources,
+                installed=selected.installed,
+                here=selected.here,
+                parcel=Parcel(version=version, files=lambda: shipping.travelling(self.root, config, work)),
+                shipped=shipping.of_wheel(self.root),
+                sdist=shipping.of_sdist(self.root) if for_others else None,
+            )
 
     def _at_work(self, config: Config) -> tuple[Config, Path]:
         """Return the configuration to build with, and the work folder."""

@@ -43,6 +43,32 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
     return matrix.expanded(found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The entries to build, and the configuration for them.
+
+    ``torch`` is that of the environment of an installation, if it is known; ``here``: the wheel is for that environment
+    and for no other, and ``installed`` is its torch.
+    """
+
+    config: Config
+    entries: tuple[Entry, ...]
+    torch: InstalledTorch | None = None
+    here: bool = False
+    installed: TorchFolders | None = None
+
+
+def choose(config: Config, entries: Sequence[Entry], *, for_editable: bool, report: Report, warn: Report) -> Selected:
+    """Return what is built of the matrix: for an editable install, for the user's own environment, or for a wheel."""
+    if for_editable:
+        torch = environments.installed_torch(config.root)
+        return Selected(config=config, entries=editable(config, entries, torch=torch, report=report), torch=torch)
+    if config.only == (CURRENT,) or (not config.only and environments.installs(environments.parent())):
+        torch = environments.installed_torch(config.root)
+        return for_this_environment(config, entries, torch=torch, report=report, warn=warn)
+    return Selected(config=config, entries=select(config, entries, report=report))
+
+
 def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
     """Return the entries that ``only`` and ``skip`` leave; report the others, and what excluded them."""
     selected = matrix.select(entries, only=config.only, skip=config.skip, called=named)
@@ -97,18 +123,9 @@ def _running_here(entries: Sequence[Entry]) -> Sequence[Entry]:
     return [entry for entry in found if labels.python_tag(entry.python) in {None, here}] or found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledSelection:
-    """What is built for the environment into which a wheel is installed; ``installed`` if its torch is known."""
-
-    config: Config
-    entries: tuple[Entry, ...]
-    installed: TorchFolders | None
-
-
 def for_this_environment(
     config: Config, entries: Sequence[Entry], *, torch: InstalledTorch | None, report: Report, warn: Report
-) -> InstalledSelection:
+) -> Selected:
     """Return what is built only for the installed ``torch``; if it is unknown, for the newest entry.
 
     No entry of the matrix need serve that torch. Raises ``ConfigurationError`` if no torch is found and the user
@@ -118,7 +135,9 @@ def for_this_environment(
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
         own = matrix.current(matrix.common(entries), torch=torch.version, of=torch.backend)
-        return InstalledSelection(config=replace(config, environment=""), entries=(own,), installed=found)
+        return Selected(
+            config=replace(config, environment=""), entries=(own,), torch=torch, here=True, installed=found
+        )
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):
         raise ConfigurationError(
@@ -133,4 +152,4 @@ def for_this_environment(
         f"{where}, so it is built only for the newest torch of the matrix ({names}). For a torch that is installed: "
         "`pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
     )
-    return InstalledSelection(config=config, entries=newest, installed=None)
+    return Selected(config=config, entries=newest, here=True)
