@@ -82,40 +82,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.base import process
-    from hatch_torch_ext.base.errors import ConfigurationError
-    from hatch_torch_ext.remote import pipfiles, settings
-    from hatch_torch_ext.remote.http import Http, RemoteError
-    from hatch_torch_ext.user import doctor, installing, machine, target
+    from hatch_torch_ext.remote import pipfiles
+    from hatch_torch_ext.user import doctor, target
 
     environ = {**pipfiles.variables(os.environ), **os.environ}
     into = target.find(options.python, os.environ, folder=Path.cwd())
-    backend = options.backend or "auto"
-    here = machine.read(os.environ)
-    for problem in here.problems:
-        terminal.complain(f"hatch-torch-ext: {problem}")
-    limits = [line for file in options.constraint for line in pipfiles.on_torch(file, into.python_version)]
-    for line in limits:
-        terminal.say(f"# {line}: a limit of --constraint")
-    try:
-        places = settings.of_environ(
-            environ,
-            index=options.index_url,
-            extra=options.extra_index_url,
-            find_links=options.find_links,
-            no_index=options.no_index,
-        )
-        with Http(places) as http:
-            plan = installing.plan(
-                [*options.packages, *limits],
-                into,
-                here,
-                http,
-                backend=backend,
-                channel=options.channel,
-                torch_index=terminal.torch_index(options),
-            )
-    except RemoteError as error:
-        raise ConfigurationError([str(error)]) from error
+    plan = _plan(options, into, environ)
     for line in plan.because:
         terminal.say(f"# {line}")
     if options.target is None and doctor.is_vendors(there := target.version_of(into, "torch")):
@@ -139,6 +111,41 @@ def run(options: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="torch-ext-install-") as folder:
             process.run(full, env_changes=changes, log=Path(folder) / "log.txt", line=_shown)
     return 0
+
+
+def _plan(options: argparse.Namespace, into: TargetPython, environ: Mapping[str, str]) -> Plan:
+    """Return what to install; print what limits the choice."""
+    from hatch_torch_ext.base.errors import ConfigurationError
+    from hatch_torch_ext.remote import pipfiles, settings
+    from hatch_torch_ext.remote.http import Http, RemoteError
+    from hatch_torch_ext.user import installing, machine
+
+    here = machine.read(os.environ)
+    for problem in here.problems:
+        terminal.complain(f"hatch-torch-ext: {problem}")
+    limits = [line for file in options.constraint for line in pipfiles.on_torch(file, into.python_version)]
+    for line in limits:
+        terminal.say(f"# {line}: a limit of --constraint")
+    try:
+        places = settings.of_environ(
+            environ,
+            index=options.index_url,
+            extra=options.extra_index_url,
+            find_links=options.find_links,
+            no_index=options.no_index,
+        )
+        with Http(places) as http:
+            return installing.plan(
+                [*options.packages, *limits],
+                into,
+                here,
+                http,
+                backend=options.backend or "auto",
+                channel=options.channel,
+                torch_index=terminal.torch_index(options),
+            )
+    except RemoteError as error:
+        raise ConfigurationError([str(error)]) from error
 
 
 def _projects(options: argparse.Namespace) -> list[str]:

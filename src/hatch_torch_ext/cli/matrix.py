@@ -67,8 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.facts import releases
-    from hatch_torch_ext.pipeline import folders, github, selection
-    from hatch_torch_ext.pipeline.memory import History
+    from hatch_torch_ext.pipeline import folders, selection
 
     if options.tests and not options.github:
         raise ConfigurationError(["`--tests` prints the test jobs of a GitHub workflow: add `--github`"])
@@ -85,22 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if options.available:
         return _available(options, config, selected)
     if options.github:
-        images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
-        times = History.named(options.times, [entry.name for entry in selected], root=config.root)
-        chosen = github.chosen(selected, options.entries)
-        jobs = (
-            github.tests(chosen, runners, gpu=options.gpu_runner)
-            if options.tests
-            else github.builds(
-                chosen,
-                count=options.shards,
-                images=images,
-                runners=runners,
-                times=times,
-                left_out=[entry for entry in entries if entry not in chosen] if chosen != selected else (),
-            )
-        )
-        terminal.say(json.dumps({"include": jobs}))  # one line, as a step's output requires
+        terminal.say(json.dumps({"include": _jobs(options, config, entries, selected)}))  # one line, as for an output
         return 0
     for entry in selected:
         if entry.torch is not None and releases.minor_of(entry.torch) > releases.NEWEST:
@@ -119,6 +103,24 @@ def run(options: argparse.Namespace) -> int:
         terminal.add(table, entry.name, entry.torch_requirement, entry.python or "any", variables, built)
     terminal.console().print(table)
     return 0
+
+
+def _jobs(
+    options: argparse.Namespace, config: Config, entries: Sequence[Entry], selected: Sequence[Entry]
+) -> list[dict[str, str]]:
+    """Return the build jobs of a GitHub workflow, or with ``--tests`` its test jobs."""
+    from hatch_torch_ext.pipeline import github
+    from hatch_torch_ext.pipeline.memory import History
+
+    images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
+    times = History.named(options.times, [entry.name for entry in selected], root=config.root)
+    chosen = github.chosen(selected, options.entries)
+    if options.tests:
+        return github.tests(chosen, runners, gpu=options.gpu_runner)
+    left_out = [entry for entry in entries if entry not in chosen] if chosen != selected else ()
+    return github.builds(
+        chosen, count=options.shards, images=images, runners=runners, times=times, left_out=left_out
+    )
 
 
 def _available(options: argparse.Namespace, config: Config, entries: Sequence[Entry]) -> int:
