@@ -140,7 +140,7 @@ def test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable(bench: 
     bench.config = replace(bench.config, root=source.parent, source=source)
     bench.build("", source=source)
     told = (
-        "matrix.2.13: While CMake configures, it tries a program that links torch, for its variable TORCH_RUNS, which "
+        "While CMake configures, it tries a program that links torch, for its variable TORCH_RUNS, which "
         "fails, since it is linked to stubs whatever the SDK: give the answer in the option `cmake.define` "
         "(TORCH_RUNS), after which CMake's own checks do not try it; a try_run or try_compile of the project's own "
         "needs `if(NOT DEFINED TORCH_RUNS)` around it"

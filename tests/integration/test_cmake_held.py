@@ -209,7 +209,7 @@ install(TARGETS abi LIBRARY DESTINATION .)
     targets = sorted(report.split()[2].rstrip(":") for report in told)
     # In the top folder CMAKE_CXX_FLAGS is, in the end, that of every target.
     assert targets == ["abi", "defined", "follows", "option", "silent", "source"]
-    assert told[0].startswith("matrix.2.13: target ")
+    assert told[0].startswith("target ")
     assert told[0].endswith(
         f"{wrong} is compiled as _GLIBCXX_USE_CXX11_ABI={int(right)}, the C++ ABI of torch 2.13.0: a process has one"
     )

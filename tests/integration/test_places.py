@@ -168,7 +168,7 @@ def test_an_rpath_that_cannot_be_kept_is_said(site: Site, rpath: str, why: str) 
     built = site.repair()
     assert elf.read(built.root / LABEL / "libops.so").runpath == ()
     assert site.said[0] == (
-        f"e: `libops.so`: the entry {rpath} of its RPATH is taken out, since {why}; what the file opens by name there "
+        f"`libops.so`: the entry {rpath} of its RPATH is taken out, since {why}; what the file opens by name there "
         "is not found that way. Let CMake install what it is for, or name a folder of site-packages relative to $ORIGIN"
     )
     opener = OPENER.format(name="libgone.so")
@@ -213,7 +213,7 @@ def with_data(site: Site, code: str) -> None:
 
 
 TOLD = (
-    "e: `libops.so` looks up its own path (dladdr) and mentions data/kernel.ptx, which the wheel has once, in `pkg`, "
+    "`libops.so` looks up its own path (dladdr) and mentions data/kernel.ptx, which the wheel has once, in `pkg`, "
     "and not beside it. If it looks there, let CMake install the file and name it in `variant-data`"
 )
 
@@ -263,8 +263,8 @@ def test_a_glob_that_matches_nothing_is_said(site: Site) -> None:
     site.add("libops.so", "int f(void) { return 1; }")
     site.repair(config=site.config(unopened=("libcore*.so",), variant_data=("*.ptx",)))
     assert site.said[:2] == [
-        "e: `libcore*.so` of `unopened` matches nothing that CMake installed (libops.so)",
-        "e: `*.ptx` of `variant-data` matches nothing that CMake installed (no file)",
+        "`libcore*.so` of `unopened` matches nothing that CMake installed (libops.so)",
+        "`*.ptx` of `variant-data` matches nothing that CMake installed (no file)",
     ]
 
 

@@ -144,7 +144,7 @@ def test_a_vendored_cuda_runtime_is_taken_out(cuda_site: Site) -> None:
     facts = elf.read(built.root / file.path)
     assert dict(facts.version_needs)["libcudart.so.12"] == ("libcudart.so.12",)
     assert facts.runpath[0] == "$ORIGIN/../../../nvidia/cuda_runtime/lib"
-    assert "e: libcudart-d0da41ae.so.12 is left out: torch or the driver provides it" in cuda_site.said
+    assert "libcudart-d0da41ae.so.12 is left out: torch or the driver provides it" in cuda_site.said
 
 
 @pytest.mark.performs("compile with the toolkit")
@@ -279,7 +279,7 @@ def test_what_leads_to_one_library(site: Site) -> None:
     own = built.source(f"{built.variant.label}/exported/{led[1]}").read_text(encoding="utf-8")
     assert own == 'IMPORTED_LOCATION "@torch-ext:libops.so@"'
     assert site.said[0] == (
-        f"e: left out: {', '.join(sorted(texts.keys() - kept))}, since a wheel has one library for each variant, and "
+        f"left out: {', '.join(sorted(texts.keys() - kept))}, since a wheel has one library for each variant, and "
         "these files name one in a way that cannot be redirected. C++ dependents ask `python -m pkg._variants --path "
         "libanother.so` or `python -m pkg._variants --path libops.so`: docs/loader.md, C++ programs, has the lines for "
         "CMake"
@@ -298,7 +298,7 @@ def test_a_cmake_package_in_the_packages_sources(site: Site) -> None:
     config = site.config(package_dir=site.root / "sources")
     site.repair(config=config)
     (said,) = [line for line in site.said if "cmake/" in line]
-    assert said.startswith("e: `cmake/ops-config.cmake` of pkg names libops.so, of which the wheel has one for each")
+    assert said.startswith("`cmake/ops-config.cmake` of pkg names libops.so, of which the wheel has one for each")
     (site.prefix / "cmake").mkdir()
     own.rename(site.prefix / "cmake" / "ops-config.cmake")
     site.said.clear()
@@ -318,7 +318,7 @@ def test_data_headers_and_archives(site: Site) -> None:
     assert [target for target, _ in built.package_files] == ["helper.py", "include/ops.h"]
     assert file_of(built, ".so").path == f"{BUILT_FOR_CPU}/libops.so"
     assert site.said[:2] == [
-        f"e: {name} is left out: users of a wheel have no use for static archives and object files"
+        f"{name} is left out: users of a wheel have no use for static archives and object files"
         for name in ("libops.a", "ops.o")
     ]
 
@@ -578,7 +578,7 @@ def test_a_library_that_only_acts_when_it_is_opened(site: Site) -> None:
     built = site.repair(config=site.config(unopened=("libown.so",)))
     assert [file.path.rpartition("/")[2] for file in built.variant.files if file.registers] == ["libhooks.so"]
     assert [line for line in site.said if "runs when it is opened" in line] == [
-        "e: libhooks.so registers no operator, but has code that runs when it is opened, so `load()` opens it; "
+        "libhooks.so registers no operator, but has code that runs when it is opened, so `load()` opens it; "
         "`unopened` leaves that to the package"
     ]
     site.install_wheel(built)

@@ -666,7 +666,7 @@ def test_index_unreachable(builder: Builder, index: Index) -> None:
         record.write_bytes(old)
     index.fault, index.on_pages = "silent", True
     assert builder.acquire().version == "2.8.0+cu128"
-    assert builder.said[-1] == "matrix.2.8: the index cannot be reached; using torch 2.8.0 as resolved before"
+    assert builder.said[-1] == "the index cannot be reached; using torch 2.8.0 as resolved before"
     closed = Builder(builder.folder, "http://127.0.0.1:9/simple")
     closed.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
     assert closed.fails().startswith("matrix.2.8: http://127.0.0.1:9/simple/torch/: [Errno 111] Connection refused")

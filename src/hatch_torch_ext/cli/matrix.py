@@ -118,9 +118,7 @@ def _jobs(
     if options.tests:
         return github.tests(chosen, runners, gpu=options.gpu_runner)
     left_out = [entry for entry in entries if entry not in chosen] if chosen != selected else ()
-    return github.builds(
-        chosen, count=options.shards, images=images, runners=runners, times=times, left_out=left_out
-    )
+    return github.builds(chosen, count=options.shards, images=images, runners=runners, times=times, left_out=left_out)
 
 
 def _available(options: argparse.Namespace, config: Config, entries: Sequence[Entry]) -> int:

@@ -78,7 +78,7 @@ def build(
     roots = (config.root, config.source)
     for project, places in replies.of_dependencies(reply, job.prefix, roots=roots, build=job.build).items():
         report(
-            f"{entry.name}: the install rules of {project}, which the project brings in, put {escape.few(places)} into "
+            f"the install rules of {project}, which the project brings in, put {escape.few(places)} into "
             "the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"
         )
     return InstallTree(
@@ -125,7 +125,7 @@ def _compiled(
     if failure is not None:
         raise failure
     if changed is not None:
-        report(f"{job.entry.name}: {changed}")
+        report(changed)
     else:
         if distrusted:
             written.trust(job)
@@ -158,7 +158,7 @@ def _steps(
             run.configure(configuring)
         toolchainfile.check_runs(job)
     for note in (*_notes(job), *failures.tried_in_vain(job.build)):
-        report(f"{entry.name}: {note}")
+        report(note)
     reply = _reply(job)
     failures.check_destinations(entry.name, reply, prefix=job.prefix, site=job.environment.site_packages)
     if not reply.rules:
@@ -169,7 +169,7 @@ def _steps(
         turn.by_itself()
         ninja.forget(job.build, outside)  # another entry's would pass for this entry's own
     if (threads := ninja.threads(replies.flags(reply, rename=()))) is not None:
-        report(f"{entry.name}: {threads}")
+        report(threads)
     run.compile(slots, report)
     _install(run, reply)
     return reply

@@ -71,7 +71,7 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
     else:
         return
     report(
-        f"{job.entry.name}: a compiler was killed, most likely because memory ran out: compilation continues with "
+        "a compiler was killed, most likely because memory ran out: compilation continues with "
         "one file at a time, and no other entry compiles meanwhile. `memory-per-job` prevents this"
     )
     with slots.exclusive() as share:

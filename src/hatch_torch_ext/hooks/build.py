@@ -219,7 +219,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             build_data["sbom_files"].append(str(product.sbom))
 
     def _compile(self, selected: Selected, entries: Sequence[Entry], work: Path, *, is_wheel: bool) -> Product:
-        """Build what is selected of ``entries``, and show what happens; ``is_wheel`` is false for an editable install."""
+        """Build what is selected, and show what happens; ``entries`` are those of the matrix."""
         from hatch_torch_ext import pipeline, views
         from hatch_torch_ext.hooks import shipping
         from hatch_torch_ext.values import Parcel

@@ -135,9 +135,7 @@ def for_this_environment(
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
         own = matrix.current(matrix.common(entries), torch=torch.version, of=torch.backend)
-        return Selected(
-            config=replace(config, environment=""), entries=(own,), torch=torch, here=True, installed=found
-        )
+        return Selected(config=replace(config, environment=""), entries=(own,), torch=torch, here=True, installed=found)
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):
         raise ConfigurationError(

@@ -105,7 +105,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
     built = repair.repair(job, tree, report=report)
     step("audit")
     if entry.gpu and not built.variant.runs_on.is_gpu:
-        report(f"{entry.name}: uses no CUDA; packaged as a CPU variant although the entry sets `cuda`")
+        report("uses no CUDA; packaged as a CPU variant although the entry sets `cuda`")
     names = exports.of(
         sdk,
         {name for file in built.variant.files for name in file.needed},
@@ -128,8 +128,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
 
 
 def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
-    prefix = f"{task.name}: "
-    return lambda text: emit(events.Note(text=text.removeprefix(prefix), entry=task.name))
+    return lambda text: emit(events.Note(text=text, entry=task.name))
 
 
 def _environ(entry: Entry) -> dict[str, str]:

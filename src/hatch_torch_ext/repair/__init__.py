@@ -51,9 +51,6 @@ def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Bui
     root = job.folder / "repaired"
     shutil.rmtree(root, ignore_errors=True)
 
-    def tell(line: str) -> None:
-        report(f"{job.entry.name}: {line}")
-
     try:
         found = contents.read(job, tree, report=report)
         links, linker = _links(job, found, report=report)
@@ -67,12 +64,12 @@ def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Bui
     except (ElfError, FatbinError) as error:
         raise RepairError(job.entry.name, str(error)) from error
     for line in (*_idle_globs(job.config, found), *_left_out(job.config, described), *_in_sources(job, tree, links)):
-        tell(line)
-    ties = _ties(job, tree, found, links, linker, report=tell)
+        report(line)
+    ties = _ties(job, tree, found, links, linker, report=report)
     written = Writer(job, label=identity.label, ties=ties, root=root).write(links)
     acting = _acting(links, ties, job.config)
     for binary in acting:
-        tell(
+        report(
             f"{binary.place} registers no operator, but has code that runs when it is opened, so `load()` opens it; "
             "`unopened` leaves that to the package"
         )
@@ -80,7 +77,7 @@ def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Bui
     own_data = (*found.variant_data, *described.variant)
     files += [_data(place, source, root, identity.label) for place, source in own_data]
     variant = _variant(job, tree, identity, files, linker)
-    tell(f"{variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
+    report(f"{variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(
         variant=variant,
         root=root,
@@ -168,7 +165,7 @@ def _links(job: Job, found: Contents, *, report: Callable[[str], None]) -> tuple
     kept = []
     for binary in found.binaries:
         if provider := next(filter(None, map(provided.provider, sorted(binary.names))), None):
-            report(f"{entry.name}: {binary.place} is left out: {_WORDS[provider]} provides it")
+            report(f"{binary.place} is left out: {_WORDS[provider]} provides it")
         else:
             kept.append(binary)
     if not kept:

@@ -101,7 +101,7 @@ def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Conte
         left_out = source.suffix in {".a", ".o"}
         facts = elf.read(source) if not left_out and elf.is_elf(source) else None
         if left_out:
-            report(f"{entry}: {first} is left out: users of a wheel have no use for static archives and object files")
+            report(f"{first} is left out: users of a wheel have no use for static archives and object files")
         elif facts is None:
             for link in links:
                 place = fold(link, package)
@@ -112,14 +112,14 @@ def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Conte
         elif facts.machine in elf.GPU_MACHINES:  # data of the variant, since ld.so does not open it
             _place(entry, beside, fold(first, package, transparent=True), source)
         elif facts.type == "other":
-            report(f"{entry}: {first} is left out: users of a wheel have no use for an object file")
+            report(f"{first} is left out: users of a wheel have no use for an object file")
         else:
             _check_machine(entry, first, facts, job.environment.interpreter.machine)
             _add(entry, binaries, _binary(source, links, facts, package))
     if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
         name = beyond[0].partition("/")[0].removesuffix(".py")
         report(
-            f"{entry}: CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel "
+            f"CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel "
             f"has it in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
             f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
         )

@@ -232,7 +232,7 @@ class Linker:
     def _say_once(self, name: str, text: str) -> None:
         if name not in self._reported:
             self._reported.add(name)
-            self._report(f"{self._entry}: {text}")
+            self._report(text)
 
     def _torchs_own_copy(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Use a library of torch's installation if it is the same version; another version is a graft."""
@@ -263,7 +263,7 @@ class Linker:
             self.licences[graft.name] = provenance.licences
             licence = "" if provenance.licences else ", no licence found beside it"
             copied = f"{source} is copied into the wheel as {graft.name}"
-            self._report(f"{self._entry}: {copied} ({provenance.url}{licence})")
+            self._report(f"{copied} ({provenance.url}{licence})")
         return self.grafts[source]
 
 

@@ -131,7 +131,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
         output = scope.settings.scrub(error.output)
         if kept is not None and any(sign in output for sign in UNREACHABLE):
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept[1])
-            scope.report(f"{scope.entry.name}: the index cannot be reached; using {names} as resolved before")
+            scope.report(f"the index cannot be reached; using {names} as resolved before")
             return kept[1]
         held = pipfiles.named(os.environ, requirements, pip=False)
         why = held or (None if dependencies else why_none(scope, requirements[0]))

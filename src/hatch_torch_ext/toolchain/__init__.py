@@ -54,13 +54,13 @@ def find(
     toolkit, problem = cuda.find(
         entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ, target=target
     )
-    cache = compilercache.find(config, entry=entry.name, report=lambda line: report(f"{entry.name}: {line}"))
+    cache = compilercache.find(config, entry=entry.name, report=report)
     made_for = f" for {target.machine}" if target is not None else ""
     called = shlex.join([str(cxx.path), *cxx.arguments])
-    report(f"{entry.name}: cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({called})")
+    report(f"cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({called})")
     # A toolkit is reported once CMake asks for CUDA (``Toolkit.described``): many projects never do.
     if toolkit is None and sdk.backend.is_gpu and entry.gpu:
-        report(f"{entry.name}: no CUDA toolkit, which CUDA sources would need")
+        report("no CUDA toolkit, which CUDA sources would need")
     return Toolchain(
         cmake=cmake,
         ninja=ninja,

@@ -139,7 +139,7 @@ def without_own_flags(
         kept, dropped = own(shlex.split(text), lambda flag: _takes(tool.path, target.flags, flag))
         if dropped:
             changed.append((name, shlex.join(kept)))
-            report(f"{entry.name}: {name}: {' '.join(dropped)} is not for {target.machine}, and is left out here")
+            report(f"{name}: {' '.join(dropped)} is not for {target.machine}, and is left out here")
     return replace(target, variables=tuple(changed))
 
 

@@ -247,7 +247,7 @@ def check_runtime(
     else:
         who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
     if ignored:
-        report(f"{entry}: {sentence}; {who}. {remedy}")
+        report(f"{sentence}; {who}. {remedy}")
         return
     problem = f'{sentence}; {who}. {remedy}, or set `ignore` to ["static-runtime"] to build it all the same'
     raise ToolchainError(entry, problem)
