@@ -11,7 +11,7 @@ import values
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import around
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.matrix import declaring, expand, serving
+from hatch_torch_ext.matrix import declaring, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def test_entries_whose_torch_is_open_have_no_requirement() -> None:
     )
     fixed, pin = re.findall('require one, such as `(.*?)`.* require "(.*?)"', str(caught.value))[0]
     for variables, line in (({}, fixed), ({"torch": "2.8"}, pin.replace("{matrix:torch}", "2.8"))):
-        found = expand({"a": variables}, {"a": [line]}, {"a": None})
+        found = declaring.expand({"a": variables}, {"a": [line]}, {"a": None})
         assert declaring.requirement(found) == "torch>=2.8,<2.9"
 
 

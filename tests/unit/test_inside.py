@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import values
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.matrix import expand
+from hatch_torch_ext.matrix.declaring import expand
 from hatch_torch_ext.values import RESERVED
 
 if TYPE_CHECKING:

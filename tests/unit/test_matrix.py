@@ -14,6 +14,7 @@ import values
 from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.matrix import declaring
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry
@@ -26,14 +27,14 @@ def entries(*names: str, environment: str = "matrix", **declared: list[str]) -> 
     envs = {f"{environment}.{name}": dict(zip(declared, name.split("-"), strict=False)) for name in names}
     dependencies = {name: (f"torch=={variables['torch']}.*", "pytest") for name, variables in envs.items()}
     pythons = {name: variables.get("python") for name, variables in envs.items()}
-    return matrix.expand(envs, dependencies, pythons)
+    return declaring.expand(envs, dependencies, pythons)
 
 
 def expand(
     envs: dict[str, dict[str, str]], dependencies: dict[str, list[str]], pythons: dict[str, str] | None = None
 ) -> tuple[Entry, ...]:
     """Expand with no Python asked for where ``pythons`` names none."""
-    return matrix.expand(envs, dependencies, {name: (pythons or {}).get(name) for name in envs})
+    return declaring.expand(envs, dependencies, {name: (pythons or {}).get(name) for name in envs})
 
 
 def problems(
@@ -52,7 +53,7 @@ def names(found: tuple[Entry, ...]) -> list[str]:
 
 def test_entry_holds_what_the_matrix_declares() -> None:
     """Variables, dependencies and Python are kept as hatch gave them; torch, CUDA and ABI are read out of them."""
-    found = matrix.expand(
+    found = declaring.expand(
         {
             "matrix.py3.11-2.10-cu130-stable": {
                 "python": "3.11",

@@ -94,6 +94,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
     def _entries(self, builder: WheelBuilder) -> tuple[tuple[Entry, ...], Selection]:
         """Return the entries that a wheel of this project has, and the options that select them."""
         from hatch_torch_ext import config, environments, matrix
+        from hatch_torch_ext.matrix import declaring
 
         raw = build_hook_options(builder)
         if raw is None:
@@ -116,7 +117,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
             environ=os.environ,
         )
         only = () if selection.only == (matrix.CURRENT,) else selection.only
-        entries = matrix.select(matrix.expanded(self.matrix), only=only, skip=selection.skip)
+        entries = matrix.select(declaring.expanded(self.matrix), only=only, skip=selection.skip)
         return entries, selection
 
 

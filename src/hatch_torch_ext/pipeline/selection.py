@@ -12,7 +12,7 @@ from hatch_torch_ext import audit, environments, matrix
 from hatch_torch_ext.base import redact
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import labels
-from hatch_torch_ext.matrix import CURRENT
+from hatch_torch_ext.matrix import CURRENT, declaring
 from hatch_torch_ext.values import TorchFolders
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
         )
     for variables in found.env_vars.values():
         redact.learn_environ(dict(variables))
-    return matrix.expanded(found)
+    return declaring.expanded(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
