@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.performs("move it below")
 def test_sources_outside_of_the_project(tmp_path: Path) -> None:
-    """No sdist has them; moved into the project, and named as `source`, they are taken along."""
+    """No sdist has them; moved into the project, and named as `source`, they are taken along, and what they include."""
     root = tmp_path / "python"
     for folder in (root / "my_pkg", tmp_path / "csrc"):
         folder.mkdir(parents=True)
@@ -37,4 +37,6 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
         f"project: move it below {root}, and name it as `source`, or take the option `fallback` out"
     )
     (tmp_path / "csrc").rename(root / "native")
-    assert "native/CMakeLists.txt" in taken("native")
+    for name in ("table.tpp", "cells.inc", "notes.txt"):
+        (root / "my_pkg" / name).touch()
+    assert {"native/CMakeLists.txt", "my_pkg/table.tpp", "my_pkg/cells.inc"} == {*taken("native")}

@@ -21,11 +21,8 @@ WRITES = "torch_ext_writes_into_sources"
 """The file in the work folder that says that some entry wrote into the sources."""
 _UNREAD = (".log", ".md", ".rst", ".swp", ".whl", "~")
 """Ends of names of files that no compiler reads: editors and people write them at any time."""
-_OF_A_BUILD = re.compile(
-    r"\.(?:[cCsS]|cc|cpp|cxx|c\+\+|cu|cuh|[hH]|hh|hpp|hxx|h\+\+|inc|inl|ipp|tpp|tcc|def|ptx|cubin|fatbin|asm|o|a|cmake|in)$"
-    r"|\.so(?:\.\d+)*$|^CMakeLists\.txt$"
-)
-"""Names of files that a compiler, a linker or CMake may read though no CMake file names them."""
+_LINKED = re.compile(r"\.(?:ptx|cubin|fatbin|o|a|so(?:\.\d+)*)$")
+"""Names of compiled files that a linker may read though no CMake file names them."""
 
 State = tuple[int, int]
 """Time of the last change in nanoseconds, and size in bytes."""
@@ -54,7 +51,8 @@ def _counts(job: Job, path: Path) -> bool:
     packed = [job.config.source, job.config.package_dir]
     with contextlib.suppress(KeyError, OSError, ValueError):  # CMake has not come so far
         packed += [folder for rule in replies.read(job.build).rules for _, folder in rule.folders]
-    return _OF_A_BUILD.search(path.name) is not None or any(path.is_relative_to(folder) for folder in packed)
+    read = project.is_compiled(path.name) or _LINKED.search(path.name) is not None
+    return read or any(path.is_relative_to(folder) for folder in packed)
 
 
 def distrust(job: Job) -> None:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 PACKED = "PKG-INFO"
 """The file of an sdist with the project's metadata."""
+COMPILED = frozenset(
+    {
+        *(".c", ".cc", ".cpp", ".cxx", ".c++", ".cu", ".f", ".f90", ".s", ".asm", ".hip"),
+        *(".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inc", ".inl", ".ipp", ".tcc", ".tpp", ".def"),
+        *(".cmake", ".in", ".proto", ".pyx", ".pxd"),
+    }
+)
+"""Suffixes of what compilers, CMake and generators read."""
 LEFT_OUT = frozenset({"build", "dist", "node_modules"})
 MADE_BY_TOOLS = frozenset({"pyvenv.cfg", "CMakeCache.txt", "CACHEDIR.TAG"})
 
@@ -37,6 +45,11 @@ def cmake_files(source: Path) -> Iterator[Path]:
             of_cmake = name == "CMakeLists.txt" or (name.endswith(".cmake") and not name.startswith("."))
             if of_cmake and path.is_file() and os.access(path, os.R_OK):
                 yield path
+
+
+def is_compiled(name: str) -> bool:
+    """Return whether compilers, CMake or generators read files of this name, wherever in a project they are."""
+    return name == "CMakeLists.txt" or os.path.splitext(name)[1].lower() in COMPILED  # noqa: PTH122 -- thousands
 
 
 def is_unpacked(root: Path) -> bool:

@@ -17,7 +17,6 @@ from hatchling.builders.wheel import WheelBuilder
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.facts.variant import FOLDER, MANIFEST
-from hatch_torch_ext.hooks.shipping import COMPILED
 from hatch_torch_ext.merge import loader
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def sources(config: Config, work: Path) -> Sources:
     found = {}
     for path in map(Path, project.build_inputs(config.root, config.source, work)):
         below = config.source != config.root and path.is_relative_to(config.source)
-        if below or path.suffix in COMPILED or path.name == "CMakeLists.txt":
+        if below or project.is_compiled(path.name):
             status = path.stat()
             found[str(path)] = (status.st_size, status.st_mtime_ns, content.sha256(path))
     return dict(sorted(found.items()))

@@ -174,12 +174,6 @@ def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole:
     return f"`exclude` of `[tool.hatch.build.targets.{target}]` or `[tool.hatch.build]` leaves it out"
 
 
-COMPILED = frozenset(
-    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".in", ".inl", ".ipp", ".cmake"}
-)
-"""Suffixes of files that affect compiled code, wherever in the project they are."""
-
-
 def gather(
     config: Config, entries: Sequence[Entry], *, options: Mapping[str, Any], version: str, work: Path
 ) -> Sources:
@@ -239,5 +233,5 @@ def _of_sdist(config: Config) -> Iterator[tuple[str, Path]]:
         below = source == "." or place.startswith(f"{source}/")
         if name == project.PACKED or place.startswith("build/torch-ext/"):
             continue
-        if below or name == "CMakeLists.txt" or any(name.endswith(suffix) for suffix in COMPILED):
+        if below or project.is_compiled(name):
             yield place, Path(file.path)

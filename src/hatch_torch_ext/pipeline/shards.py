@@ -14,6 +14,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config.declaration import declared
 from hatch_torch_ext.facts.manifest import SHORT, Origin, Partial
+from hatch_torch_ext.facts.project import is_compiled
 from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.memory import History
     from hatch_torch_ext.values import Entry
 
-COMPILED = frozenset(
-    {
-        *(".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".s", ".asm", ".hip"),
-        *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp", ".def"),
-        *(".cmake", ".in", ".proto", ".pyx", ".pxd"),
-    }
-)
-"""Suffixes of what compilers, CMake and generators read, wherever in a project it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +124,8 @@ def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]
     for path, content in project.items():
         place = memory.place(config, path).removeprefix("root/")
         folder, _, name = place.rpartition("/")
-        compiled = name == "CMakeLists.txt" or Path(name).suffix.lower() in COMPILED
-        if (whole or place in sdist) and (compiled or (inside is not None and Path(path).is_relative_to(inside))):
+        below = inside is not None and Path(path).is_relative_to(inside)
+        if (whole or place in sdist) and (below or is_compiled(name)):
             folders.setdefault(folder or ".", []).append((name, content.partition(" of ")[0]))  # a large file's time
     options = {
         option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
