@@ -89,8 +89,8 @@ def resolutions(data: bytes) -> None:
     folder = _STORE.root / "resolved"
     folder.mkdir(exist_ok=True)
     (folder / "name.json").write_bytes(data)
-    found = resolve._kept(_STORE, "name.json")
-    for each in found[1] if found else ():
+    found = _STORE.answer("name.json", resolve._wheels)
+    for each in found.value if found else ():
         json.dumps(asdict(each), ensure_ascii=False).encode()
         with contextlib.suppress(OSError, ValueError):  # a file that is not there
             assert each.key

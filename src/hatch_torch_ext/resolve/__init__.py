@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import platform
 import re
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,6 @@ from hatch_torch_ext.facts.releases import TORCH_INDEX
 from hatch_torch_ext.remote import index, pipfiles
 from hatch_torch_ext.remote.http import Http, RemoteError
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
-from hatch_torch_ext.store import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -105,8 +102,6 @@ class Scope:
         return self.http.settings
 
 
-LIFETIME = 24 * 3600.0
-"""Seconds for which a resolution is reused; a new patch release is found within a day."""
 UV_TIMEOUT = 600.0
 IDLE = frozenset({*UV_INDEX_VARIABLES, "UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_NO_PROGRESS"})
 """Variables of uv that are passed in another way, or that do not affect resolving."""
@@ -122,17 +117,17 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
     ``SdkError``.
     """
     name = _record_name(scope, requirements, dependencies=dependencies) + ".json"
-    kept = _kept(scope.store, name)
-    if kept is not None and 0 <= time.time() - kept[0] < LIFETIME:
-        return kept[1]
+    kept = scope.store.answer(name, _wheels)
+    if kept is not None and kept.is_fresh:
+        return kept.value
     try:
         lock = _compile(scope, requirements, dependencies=dependencies)
     except ProcessError as error:
         output = scope.settings.scrub(error.output)
         if kept is not None and any(sign in output for sign in UNREACHABLE):
-            names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept[1])
+            names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept.value)
             scope.report(f"the index cannot be reached; using {names} as resolved before")
-            return kept[1]
+            return kept.value
         held = pipfiles.named(os.environ, requirements, pip=False)
         why = held or (None if dependencies else why_none(scope, requirements[0]))
         listed = ", ".join(requirements)
@@ -143,9 +138,13 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
     found = _read(scope, requirements, lock)
     _check_requirements(scope, requirements, found)
     if all(redact.without_tokens(wheel.url) == wheel.url for wheel in found):  # a token is not stored, and may expire
-        answer = {"time": time.time(), "wheels": [asdict(wheel) for wheel in found]}
-        scope.store.set_text("resolved", name, json.dumps(answer).encode())
+        scope.store.keep_answer(name, wheels=[asdict(wheel) for wheel in found])
     return found
+
+
+def _wheels(answer: Mapping[str, Any]) -> tuple[ResolvedWheel, ...]:
+    """Return the wheels of a resolution that was kept."""
+    return tuple(ResolvedWheel.parse(one) for one in answer["wheels"])
 
 
 def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequence[ResolvedWheel]) -> None:
@@ -166,19 +165,6 @@ def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequen
             f"settings say: {undo}correct `[tool.uv]` of pyproject.toml or uv.toml (`override-dependencies`, "
             "`exclude-dependencies`).",
         )
-
-
-def _kept(store: Store, name: str) -> tuple[float, tuple[ResolvedWheel, ...]] | None:
-    """Return the kept resolution and its time; a damaged record is removed."""
-    data = store.text("resolved", name)
-    if data is None:
-        return None
-    try:
-        answer = record(data)
-        return float(answer["time"]), tuple(ResolvedWheel.parse(one) for one in answer["wheels"])
-    except (ValueError, KeyError, TypeError, OverflowError):
-        store.remove_text("resolved", name)
-        return None
 
 
 def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> str:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.facts import builds, releases
 from hatch_torch_ext.facts.builds import Build
 from hatch_torch_ext.remote import index
 from hatch_torch_ext.remote.http import RemoteError
 from hatch_torch_ext.remote.settings import public
-from hatch_torch_ext.store import RecordError, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.remote.http import Http
     from hatch_torch_ext.store import Store
 
-LIFETIME = 24 * 3600.0
-"""Seconds for which an answer is reused; a new release is found within a day."""
 TABLES = "the tables of this hatch-torch-ext"
 
 
@@ -114,40 +110,27 @@ def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -
 def _of_place(http: Http, store: Store, place: str, report: Callable[[str], None]) -> list[Build]:
     """Return the builds on one index, which is read at most once a day."""
     name = f"published-{hashlib.sha256(public(place).encode()).hexdigest()}.json"
-    kept = _kept(store, name)
-    if kept is not None and 0 <= time.time() - kept[0] < LIFETIME:
-        return kept[1]
+    kept = store.answer(name, _builds)
+    if kept is not None and kept.is_fresh:
+        return kept.value
     try:
         files = index.files(http, place, "torch")
     except RemoteError as error:
         if kept is not None:
-            report(f"{error}; what it had on {time.strftime('%Y-%m-%d', time.gmtime(kept[0]))} is used")
-            return kept[1]
+            report(f"{error}; what it had on {time.strftime('%Y-%m-%d', time.gmtime(kept.time))} is used")
+            return kept.value
         report(str(error))
         return []
     found = sorted({build for file in files if not file.yanked for build in builds.of_name(file.name)}, key=_order)
     if found:
-        answer = {"time": time.time(), "builds": [asdict(build) for build in found]}
-        store.set_text("resolved", name, json.dumps(answer).encode())
+        store.keep_answer(name, builds=[asdict(build) for build in found])
     return found
 
 
-def _kept(store: Store, name: str) -> tuple[float, list[Build]] | None:
-    data = store.text("resolved", name)
-    if data is None:
-        return None
-    try:
-        kept = record(data)
-        return float(kept["time"]), [Build(**each) for each in _each(kept["builds"])]
-    except (RecordError, KeyError, TypeError, ValueError):
-        store.remove_text("resolved", name)
-        return None
-
-
-def _each(listed: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
-    """Yield the builds in a record. Raises ``ValueError`` for anything else."""
-    for each in listed:
+def _builds(answer: Mapping[str, Any]) -> list[Build]:
+    """Return the builds in an answer that was kept. Raises ``ValueError`` for anything else."""
+    for each in answer["builds"]:
         releases.minor_of(each["line"])
         _numbers(each["backend"])
         _numbers(each["python"])
-        yield each
+    return [Build(**each) for each in answer["builds"]]

