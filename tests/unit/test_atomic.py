@@ -47,3 +47,13 @@ def test_a_link_in_the_place_of_the_draft_is_not_followed(tmp_path: Path) -> Non
     atomic.write(target, b"page")
     assert (target.read_bytes(), other.read_bytes()) == (b"page", b"kept")
     assert not target.is_symlink()
+
+
+def test_a_file_that_has_the_text_keeps_its_time(tmp_path: Path) -> None:
+    """CMake configures again what is newer, so only a file that changes is written."""
+    target = atomic.update(tmp_path / "folder" / "script", "#!/bin/sh\n", executable=True)
+    os.utime(target, (1, 1))
+    assert atomic.update(target, "#!/bin/sh\n", executable=True).stat().st_mtime == 1
+    assert atomic.update(target, "#!/bin/sh -e\n", executable=True).stat().st_mtime > 1
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("#!/bin/sh -e\n", 0o755)
+    assert [path.name for path in target.parent.iterdir()] == ["script"]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, in folders that others use: a wheel in dist/, a file in site-packages."""
+"""Files that are written whole or not at all: a wheel in dist/, a file in site-packages, what a build tree reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import locks
@@ -47,3 +48,15 @@ def write(target: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with replacing(target) as draft:
         draft.write_bytes(data)
+
+
+def update(target: Path, text: str, *, executable: bool = False) -> Path:
+    """Write the file, whole, unless it has this text: its time says since when it has it. Return ``target``."""
+    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
+        draft.write_text(text, encoding="utf-8")
+        if executable:
+            draft.chmod(0o755)
+        draft.replace(target)
+    return target

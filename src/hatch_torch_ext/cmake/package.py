@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import atomic
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -80,8 +82,8 @@ def write(job: Job) -> None:
     """Write the package into ``job.package`` and ``job.torch``; unchanged files keep their times."""
     _link_sdk(job)
     for source in sorted(RESOURCES.rglob("*.cmake")):
-        _write(job.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
-    _write(job.package / FACTS, render(_facts(job)))
+        atomic.update(job.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
+    atomic.update(job.package / FACTS, render(_facts(job)))
 
 
 def before(config: CMakeConfig) -> tuple[list[str], list[str]]:
@@ -194,10 +196,3 @@ def _link_sdk(job: Job) -> None:
         elif link.is_dir():
             shutil.rmtree(link)
         link.symlink_to(target)
-
-
-def _write(path: Path, text: str) -> None:
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import threading
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.facts import project
 
@@ -67,8 +67,8 @@ def write(job: Job) -> None:
     lines = [f"# How hatch-torch-ext compiles for {target.machine}; CMAKE_TOOLCHAIN_FILE of your own replaces it."]
     lines += [f"set({name} [==[{value}]==])" for name, value in settings if value]
     text = "\n".join(lines) + "\n"
-    _write(_file(job), text)
-    _write(job.package / RUNNER, _runner(job, target)).chmod(0o755)
+    atomic.update(_file(job), text)
+    atomic.update(job.package / RUNNER, _runner(job, target), executable=True)
     (job.package / NOT_RUN).unlink(missing_ok=True)
 
 
@@ -90,13 +90,6 @@ def _runner(job: Job, target: CrossTarget) -> str:
     return (
         f'#!/bin/sh\ncase "$(od -An -t x1 -j 18 -N 2 "$1" | tr -d " ")" in\n{code}) ;;\n*) exec "$@" ;;\nesac\n{run}\n'
     )
-
-
-def _write(path: Path, text: str) -> Path:
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return path
 
 
 def _not_run(job: Job, variables: Sequence[str] = ()) -> str:
@@ -136,11 +129,7 @@ def write_python(job: Job) -> None:
         '    sys.abiflags, sys.platform, getattr(sys.implementation, "_multiarch", "")\n)\n'
         f"build_time_vars = {{**importlib.import_module(own).build_time_vars, **{answers!r}}}\n"
     )
-    path = job.environment.site_packages / f"{_sysconfigdata(machine)}.py"
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
+    atomic.update(job.environment.site_packages / f"{_sysconfigdata(machine)}.py", text)
 
 
 def _answers(job: Job) -> bool:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import atomic
 from hatch_torch_ext.facts.labels import DEBIAN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from hatch_torch_ext.config import Cross
     from hatch_torch_ext.values import Environment, Interpreter
@@ -102,13 +103,7 @@ def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:
         f"The headers of Python {name.removeprefix('python')} for {machine} are not here: install {debian} (Debian, "
         f"Ubuntu), or unpack it with `dpkg -x` and name the folder by the option cross.{machine}.python"
     )
-    _write(folder / "Python.h", [f"#error {message}"])
-    _write(folder / "patchlevel.h", [f'#define PY_VERSION "{here.version}"'])
-    _write(folder / "pyconfig.h", ['#include "Python.h"'])
+    atomic.update(folder / "Python.h", f"#error {message}\n")
+    atomic.update(folder / "patchlevel.h", f'#define PY_VERSION "{here.version}"\n')
+    atomic.update(folder / "pyconfig.h", '#include "Python.h"\n')
     return folder
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base import atomic, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.toolchain.cudafit import (
@@ -87,11 +87,7 @@ def host_script(compiler: Tool, words: Sequence[str], script: Path) -> Path:
     nvcc would use the types of this machine.
     """
     text = f'#!/bin/sh\n# {compiler.version}\nexec {shlex.join([str(compiler.path), *words])} "$@"\n'
-    if not script.is_file() or script.read_text(encoding="utf-8") != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(text, encoding="utf-8")
-        script.chmod(0o755)
-    return script
+    return atomic.update(script, text, executable=True)
 
 
 def _check(name: str, pieces: Sequence[tuple[str, str]], folders: Sequence[Path]) -> None:
