@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
     """Part ``number`` of ``count``, counted from 1."""
