@@ -123,7 +123,7 @@ def full_torch(once: Once) -> Callable[[str], Path]:
 def lent(python: Path, folder: Path) -> Path:
     """Make a fresh environment in ``folder`` that sees the torch of ``python``; return its Python.
 
-    The big environment is lent, not copied: a ``.pth`` file adds its site-packages after the fresh ones, so torch lies
+    The big environment is lent, not copied: a ``.pth`` file adds its site-packages after the fresh ones, so torch is
     on another entry of ``sys.path`` than what is installed here.
     """
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder])

@@ -35,7 +35,7 @@ def environment(folder: Path, torch_python: Path, wheel: Path) -> Path:
 def test_the_library_opens_in_a_python_that_never_imported_torch(
     example_wheel: Path, torch_cpu_python: Path, tmp_path: Path
 ) -> None:
-    """`ctypes.CDLL` alone finds libtorch_cpu.so beside the wheel; and the package may be the first that is imported."""
+    """`ctypes.CDLL` by itself finds libtorch_cpu.so beside the wheel; the package may be the first that is imported."""
     python = environment(tmp_path / "fresh", torch_cpu_python, example_wheel)
     library = outside(python, "-m", "torch_ext_example._variants", "--library-path", cwd=tmp_path).stdout.strip()
     opened = outside(python, "-c", PROGRAM, library, cwd=tmp_path).stdout.splitlines()

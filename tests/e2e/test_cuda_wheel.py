@@ -92,7 +92,7 @@ def test_entries_without_a_toolkit_are_left_out_by_a_plain_skip(cuda_wheel: Path
 def test_archs_of_the_manifest_are_what_is_inside(
     wheel_of: str, label: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Case 8: exactly the architectures that were asked for, without a GPU; machine code and PTX are distinguished."""
+    """Case 8: exactly the architectures that were requested, without a GPU; machine code and PTX are distinguished."""
     wheel: Path = request.getfixturevalue(wheel_of)
     variant = manifest(wheel)[label]
     with zipfile.ZipFile(wheel) as archive:
@@ -131,7 +131,7 @@ def test_cuda_12(cuda12_wheel: Path, full_torch: Callable[[str], Path], beside: 
     assert done.stdout.split() == ["2.6.0", "12.4", EXACT_CUDA]
 
 
-def test_a_cuda_12_4_variant_serves_newer_minors_of_cuda_12_alone(cuda12_wheel: Path, tmp_path: Path) -> None:
+def test_a_cuda_12_4_variant_serves_only_newer_minors_of_cuda_12(cuda12_wheel: Path, tmp_path: Path) -> None:
     """Cases 6 and 7: CUDA 12.6 is served; for 11.8, 12.1 and 13.0 the message says why not; nothing is opened."""
     variants = loader(cuda12_wheel, tmp_path)
     here = {**variants.facts(), "torch": "2.6.0", "cxx11_abi": False, "python": "cp311"}

@@ -56,7 +56,7 @@ def hybrid_wheel(once: Once, store: Path) -> Path:
 
 
 def test_the_wheel_holds_both_and_leaves_the_upper_end_open(hybrid_wheel: Path) -> None:
-    """One library for each ABI; the requirement has a lower bound alone, because the stable variant has no end."""
+    """One library for each ABI; the requirement has only a lower bound, because the stable variant has no end."""
     with zipfile.ZipFile(hybrid_wheel) as wheel:
         names = [name for name in wheel.namelist() if name.endswith(".so")]
         metadata = wheel.read("torch_ext_hybrid-1.dist-info/METADATA").decode()
@@ -75,7 +75,7 @@ def said(hybrid_wheel: Path, beside: Beside, tmp_path: Path) -> Callable[[Path, 
 
 
 def test_torch_2_13_which_no_entry_names_gets_the_stable_one(said: Said, torch_cpu_python: Path) -> None:
-    """Case 15: torch lies on another entry of sys.path, and the package is imported first."""
+    """Case 15: torch is on another entry of sys.path, and the package is imported first."""
     assert said(torch_cpu_python, RUN) == [f"2.13.0 {STABLE}"]
 
 
@@ -101,7 +101,7 @@ def test_full_releases_get_the_exact_one_of_another_patch_or_the_stable_one(
     assert said(full_torch(version), RUN) == [f"{version} {label}"]
 
 
-def test_a_release_before_both_is_told(said: Said, full_torch: Callable[[str], Path]) -> None:
+def test_a_release_before_both_is_reported(said: Said, full_torch: Callable[[str], Path]) -> None:
     """Case 1: the whole message under torch 2.8, and the process lives on without the library."""
     program = (
         "try:\n    import torch_ext_hybrid\nexcept ImportError as error:\n    print(error)\n"
@@ -147,7 +147,7 @@ def test_a_users_project_passes_mypy_strict(hybrid_wheel: Path, tmp_path: Path) 
     ]
 
 
-def test_a_stable_entry_with_unstable_sources_is_told_what_to_do(store: Path, tmp_path: Path) -> None:
+def test_a_stable_entry_with_unstable_sources_says_what_to_do(store: Path, tmp_path: Path) -> None:
     """Whether torch's headers stop it or, outwitted, the audit: never a wheel that dies with the next torch."""
     root = tmp_path / "hybrid"
     shutil.copytree(PROJECT / "tests/packages/hybrid", root)

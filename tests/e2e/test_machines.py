@@ -155,7 +155,7 @@ def emulated(arm64: Path, packages: Path, wheel: Path, code: str, *, tmp_path: P
 
 @pytest.mark.performs('take `sdk = "thin"`, or build this')
 def test_one_build_gives_a_wheel_for_each(made: Path) -> None:
-    """Each is tagged for its machine, holds its files alone, is clean, and names the policy that it meets."""
+    """Each is tagged for its machine, holds only its files, is clean, and names the policy that it meets."""
     assert len(list(made.iterdir())) == 2
     for machine in ("x86_64", "aarch64"):
         wheel = of(made, machine)

@@ -67,7 +67,7 @@ def test_the_wheel_holds_exactly_this(example_wheel: Path) -> None:
 def test_torch_2_13_gets_its_own_variant(
     example_wheel: Path, torch_cpu_python: Path, beside: Beside, tmp_path: Path
 ) -> None:
-    """In the CPU torch, which lies on another entry of sys.path, the example's tests pass."""
+    """In the CPU torch, which is on another entry of sys.path, the example's tests pass."""
     python = beside(torch_cpu_python, example_wheel)
     assert chosen(python, tmp_path) == "torch2.13_cpu_cxx11_x86_64"
     assert " passed" in example_tests(python, tmp_path)

@@ -119,7 +119,7 @@ def test_python_3_12_imports_its_own_modules(modules_wheel: Path, once: Once, tm
     assert said.strip() == f"torch2.13_cpu_cxx11_{os.uname().machine}_cp312"
 
 
-def test_the_lack_of_torch_is_told(modules_wheel: Path, tmp_path: Path) -> None:
+def test_the_lack_of_torch_is_reported(modules_wheel: Path, tmp_path: Path) -> None:
     """Installed beside no torch at all, the import is the same clear error."""
     folder = tmp_path / "bare"
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, folder])

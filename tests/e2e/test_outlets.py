@@ -129,7 +129,7 @@ def test_uv_chooses_by_card(tmp_path: Path, arch: str, label: str) -> None:
 
 
 def test_uv_chooses_from_a_folder(variants_folder: Path, tmp_path: Path) -> None:
-    """The description that lies beside the wheels counts as on an index; the path of a wrong wheel is refused."""
+    """The description that is beside the wheels counts as on an index; the path of a wrong wheel is refused."""
     project = variants_folder / "torch-ext-example"
     for driver, label in ((None, "null"), ("12.8", "cu12"), ("13.0", "cu13")):
         folder = tmp_path / label
@@ -207,7 +207,7 @@ def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path)
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
 def test_the_page_for_people_in_a_browser(tmp_path: Path) -> None:
-    """What a person reads there is a command with the address where the page lies."""
+    """What a person reads there is a command with the address where the page is."""
     name, files = f"torch2.8_cpu_cxx11_{MACHINE}", {f"torch2.8_cpu_cxx11_{MACHINE}/libx.so": b"x"}
     draft = wheels.ours(tmp_path, [(wheels.variant(name, files, machine=MACHINE), files)])
     exact.index([merge_wheels([draft], out=tmp_path / "fat")], out=tmp_path / "ix")

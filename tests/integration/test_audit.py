@@ -212,7 +212,7 @@ def test_a_class_that_is_registered_twice(torch_cpu_python: Path, site: Path, tm
 
 @pytest.mark.slow
 def test_the_names_that_a_macro_stands_for(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
-    """CASE 65: two libraries of one source open two namespaces; optimised, their bytes have the macro's name alone."""
+    """CASE 65: two libraries of one source open two namespaces; optimised, their bytes have only the macro's name."""
     source = '#include <torch/library.h>\nTORCH_LIBRARY(LIBRARY_NAME, m) { m.def("f(Tensor x) -> Tensor"); }'
     flags = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include", f"-L{site}/torch/lib"]
     files = []
@@ -285,7 +285,7 @@ def test_a_python_without_torch(tmp_path: Path) -> None:
 
 @pytest.mark.performs("Repair that installation")
 def test_a_python_whose_torch_is_broken(tmp_path: Path) -> None:
-    """CASE 124: a torch that cannot be imported is told as such, with Python's words; mended, it is used."""
+    """CASE 124: a torch that cannot be imported is reported as such, with Python's words; mended, it is used."""
     path = wheels.write(tmp_path, {"a/__init__.py": b""}, name="a-1-py3-none-any.whl", pure=True)
     venv.create(tmp_path / "env", symlinks=True)
     python = tmp_path / "env" / "bin" / "python"

@@ -218,7 +218,7 @@ def test_a_cpp_runtime_in_a_library_of_others(tmp_path: Path) -> None:
 
 
 def test_a_cpp_runtime_behind_a_c_interface(tmp_path: Path) -> None:
-    """A library that others call through C alone, as NVIDIA's are, keeps a runtime of its own."""
+    """A library that others call only through C, as NVIDIA's are, keeps a runtime of its own."""
     source = THROWS.replace("torch_check(text.str());", "").replace("void torch_check(const std::string&);", "")
     hidden = ("-static-libstdc++", "-Wl,--exclude-libs,ALL")
     library = compiled(tmp_path, "libf.so", *hidden, f__cpp=source.replace("void f(", 'extern "C" void f('))
@@ -227,7 +227,7 @@ def test_a_cpp_runtime_behind_a_c_interface(tmp_path: Path) -> None:
 
 @pytest.mark.performs("Add the source that defines it")
 def test_a_forgotten_extern_c(tmp_path: Path) -> None:
-    """CASE 41: a launcher that is C on one side alone; `extern "C"` on the other mends it."""
+    """CASE 41: a launcher that is C only on one side; `extern "C"` on the other mends it."""
     (tmp_path / "user.c").write_text("void launch(float *); void user(void) { launch(0); }")
     subprocess.run(["gcc", "-c", "-fPIC", "user.c"], cwd=tmp_path, check=True)
     (found,) = judged(compiled(tmp_path, "libl.so", "user.o", kernel__cpp="void launch(float*) {}"))
@@ -291,7 +291,7 @@ def test_static_thread_local_storage(tmp_path: Path) -> None:
 
 @pytest.mark.performs("Pass -ffast-math")
 def test_subnormal_numbers(tmp_path: Path) -> None:
-    """What -ffast-math links makes the whole process calculate otherwise; given to the compiler alone, it does not."""
+    """What -ffast-math links makes the whole process calculate otherwise; given only to the compiler, it does not."""
     lines = "cmake_minimum_required(VERSION 3.18)\nproject(m C)\nadd_library(m SHARED m.c)\n"
     (tmp_path / "m.c").write_text("double twice(double x) { return 2 * x; }")
     linked = subprocess.run(["gcc", "-print-file-name=crtfastmath.o"], check=True, capture_output=True, text=True)
@@ -360,7 +360,7 @@ REGISTERS = 'extern "C" { void torch_library_impl(); int %s(); int use() { torch
     ],
 )
 def test_a_wheel_for_another_torch(tag: str, requires: str, why: str, torch_cpu_python: Path, tmp_path: Path) -> None:
-    """CASE 69: files for another torch, backend or Python are reported as not opened, which is no fault."""
+    """CASE 69: files for another torch, backend or Python are reported as not opened, which is not a fault."""
     compiled(tmp_path, "libcudart.so", "-Wl,-soname,libcudart.so.12", c__cpp='extern "C" int cudaRun() {return 0;}')
     data = compiled(tmp_path, "x.so", "-L.", "-lcudart", x__cpp=REGISTERS % ("cudaRun", "cudaRun")).read_bytes()
     path = wheels.write(tmp_path, {"p/x.so": data}, name=f"p-1-{tag}-linux_x86_64.whl", requires=[requires])
@@ -419,7 +419,7 @@ def test_code_that_is_not_position_independent(tmp_path: Path) -> None:
 @pytest.mark.performs('Set debug-symbols = "strip"')
 @pytest.mark.parametrize("mend", ["strip", "-s"])
 def test_symbols_that_were_left(mend: str, site: Site, tmp_path: Path) -> None:
-    """What an author kept is no finding of a build; of another wheel's file it is, and both ways out end it."""
+    """What an author kept is not a finding of a build; of another wheel's file it is, and both ways out end it."""
     (found,) = checked(site.add("libops.so", C_FUNCTION))
     assert (found.code, found.message) == ("not-stripped", "still has its symbol table")
     assert mend in found.remedy

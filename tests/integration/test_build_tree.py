@@ -129,7 +129,7 @@ install(TARGETS ops LIBRARY DESTINATION .)
 
 
 @pytest.mark.performs("linked to stubs whatever the SDK: give the answer")
-def test_a_program_that_cmake_tries_with_torch_is_told_with_its_variable(bench: Workbench, tmp_path: Path) -> None:
+def test_a_program_that_cmake_tries_with_torch_is_reported_with_its_variable(bench: Workbench, tmp_path: Path) -> None:
     """It would take the stubs' failure for the project's answer; with the answer given, as told, nothing is tried."""
     source = tmp_path / "project" / "csrc"
     source.mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_a_fetched_library_of_the_system_does_not_take_its_place(tmp_path: Path)
 
 
 def test_what_linked_targets_say_is_read_once_each(tmp_path: Path) -> None:
-    """A chain of PUBLIC links has no more calls than targets; a cycle ends; a name such as stdc++fs is no pattern."""
+    """A chain of PUBLIC links has no more calls than targets; a cycle ends; a name like stdc++fs is not a pattern."""
     build = configured(
         tmp_path,
         "add_library(t0 INTERFACE)\ntarget_compile_definitions(t0 INTERFACE OF_THE_FIRST=1)\n"

@@ -247,7 +247,7 @@ sys.exit(cli.main(["build", "--dask", sys.argv[1]]))
 
 @pytest.mark.performs("add one, as in `dask worker", "give that worker's CXX", "start one")
 def test_a_cluster_that_is_not_there(tmp_path: Path, shared: Path, cluster: Cluster) -> None:
-    """No scheduler, no worker, a worker without a compiler: each is told before anything is built, with what to start.
+    """No scheduler, no worker, a worker without a compiler: each is reported before the work, with what to start.
 
     The programs that the messages name, and the variable `CXX`, make a cluster that builds.
     """

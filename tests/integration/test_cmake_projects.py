@@ -69,7 +69,7 @@ def test_variables_joined_by_hand(sdk: str, bench: Workbench, request: pytest.Fi
 def test_operators_and_classes_by_the_target_torch(bench: Workbench) -> None:
     """A library that links the target `torch` registers an operator and a class in that torch's process.
 
-    With torch/library.h alone it needs nothing of Python.
+    With only torch/library.h it needs nothing of Python.
     """
     tree = bench.build("operators")
     assert tree.files == ("liboperators.so",)
@@ -87,7 +87,7 @@ def test_operators_and_classes_by_the_target_torch(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("target", ["torch_stable", "torch"])
 def test_a_stable_entry_gives_its_sources_the_target_version(target: str, thin: Workbench) -> None:
-    """Both targets name the entry's torch as the oldest one; the library needs C names alone."""
+    """Both targets name the entry's torch as the oldest one; the library needs only C names."""
     thin.entry = replace(ENTRY, stable_abi=True)
     tree = thin.build("stable", cmake=replace(QUICK, define=(("WANTED_TARGET", target),)))
     names = elf.read(tree.prefix / "libstable.so").undefined
@@ -135,7 +135,7 @@ def test_a_find_module_of_the_projects_own(bench: Workbench) -> None:
     assert_clean(tree, "libown_find_module.so")
 
 
-def test_an_old_cxx_abi_is_said_to_every_object(bench: Workbench) -> None:
+def test_an_old_cxx_abi_is_passed_to_every_object(bench: Workbench) -> None:
     """For a torch of the old C++ ABI the flag is there even where the project links none of torch's targets."""
     bench.sdk = replace(bench.sdk, cxx11_abi=False)
     tree = bench.build("own_find_module")

@@ -89,7 +89,7 @@ install(TARGETS mine LIBRARY DESTINATION .)
 
 @pytest.mark.performs("EXCLUDE_FROM_ALL in")
 def test_what_a_dependency_installs_by_itself(make: Make, bench: Workbench, tmp_path: Path) -> None:
-    """CASE 82: headers and the like of a fetched project are told; EXCLUDE_FROM_ALL leaves them out, and it is quiet.
+    """CASE 82: headers and the like of a fetched project are reported; EXCLUDE_FROM_ALL leaves them out, quietly.
 
     The library that is then not installed is found where the build made it, and goes into the wheel.
     """
@@ -254,7 +254,7 @@ def test_torchs_own_package_without_a_toolkit(bench: Workbench, tmp_path: Path) 
 
 @pytest.mark.performs("let CMake write below")
 def test_what_cmake_writes_into_the_sources(make: Make, bench: Workbench) -> None:
-    """A generated file is told, and below the folder of the message it is nobody else's."""
+    """A generated file is reported, and below the folder of the message it is nobody else's."""
     lines = 'file(WRITE "{}/made.c" "int a(void) {{ return 1; }}")\nadd_library(ops SHARED "{}/made.c")\n'
     lines += "install(TARGETS ops DESTINATION .)\n"
     folder = "${CMAKE_CURRENT_SOURCE_DIR}"
@@ -303,7 +303,7 @@ def test_a_folder_that_is_renamed(letter: str, bench: Workbench, tmp_path: Path)
 
 @pytest.mark.performs("-march=native")
 @pytest.mark.parametrize("where", ["CMakeLists.txt", "CXXFLAGS"])
-def test_a_library_for_this_processor_alone(where: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_only_for_this_processor(where: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag is found wherever it was written; with the one of the remedy, it is for all users' processors."""
     lines = "add_library(ops SHARED a.cpp)\ninstall(TARGETS ops DESTINATION .)\n"
 

@@ -54,7 +54,7 @@ def built(bench: Workbench, folder: Path, cmake: str, ops: str = OPS, *, cross: 
     return bench.build(".", source=folder).prefix / "libops.so"
 
 
-def test_cmake_is_told_of_the_machine(crossed: Workbench, tmp_path: Path) -> None:
+def test_cmake_knows_the_machine(crossed: Workbench, tmp_path: Path) -> None:
     """System, processor, compilers and matrix variable are aarch64's, in C too; what is built is for it."""
     text = (
         "enable_language(C)\n"
@@ -80,7 +80,7 @@ def test_what_is_compiled_is_run_by_qemu(crossed: Workbench, tmp_path: Path) -> 
 
 
 @pytest.mark.performs("give its answer in the option")
-def test_without_qemu_a_run_is_told(crossed: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_qemu_a_run_is_reported(crossed: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake asks for the answer; the message says what would give it, and where to write it."""
     text = 'include(CheckCXXSourceRuns)\ncheck_cxx_source_runs("int main() { return 0; }" RUNS)\n'
     text += 'file(WRITE ${CMAKE_BINARY_DIR}/runs.txt "${RUNS}")\n'
@@ -125,8 +125,8 @@ def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: 
 @pytest.mark.performs("is not a valid flag for")
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-mavx2", "-march=native", "-m64"])
-def test_a_flag_for_x86_is_told_with_its_line(crossed: Workbench, tmp_path: Path, flag: str) -> None:
-    """The message names the flag, and the file and line in which it stands; guarded, it is no fault."""
+def test_a_flag_for_x86_is_reported_with_its_line(crossed: Workbench, tmp_path: Path, flag: str) -> None:
+    """The message names the flag, and the file and line in which it stands; guarded, it is not a fault."""
     name = flag.partition("=")[0]
     with pytest.raises(CompileError) as caught:
         built(crossed, tmp_path / "p", f"{LIBRARY}target_compile_options(ops PRIVATE\n  {flag})\n")
@@ -139,7 +139,7 @@ def test_a_flag_for_x86_is_told_with_its_line(crossed: Workbench, tmp_path: Path
 
 
 @pytest.mark.performs("is a header only for x86")
-def test_intrinsics_are_told(crossed: Workbench, tmp_path: Path) -> None:
+def test_intrinsics_are_reported(crossed: Workbench, tmp_path: Path) -> None:
     """A header of x86's intrinsics ends in the macro that guards it."""
     with pytest.raises(CompileError, match=r"`immintrin\.h` is a header only for x86 processors: .* `#if defined\(__x"):
         built(crossed, tmp_path / "p", LIBRARY, "#include <immintrin.h>\n")

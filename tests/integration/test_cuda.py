@@ -213,7 +213,7 @@ def test_a_cuda_source_that_cmake_would_leave_out(bench: Bench) -> None:
 
 @pytest.mark.performs('give the entry `cuda = ["cpu"]`')
 def test_cuda_sources_of_an_entry_that_is_meant_for_the_cpu(bench: Bench) -> None:
-    """An index gives torch for CUDA where none was asked for: both ways on are named, and `cuda = "cpu"` works."""
+    """An index gives torch for CUDA where none was requested: both ways on are named, and `cuda = "cpu"` works."""
     _with_torch_libraries(bench)
     bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.8", "2.10.0+cu128"))
     config = bench.config("cuda_implied")
@@ -276,7 +276,7 @@ def test_an_optional_cuda_is_built_where_the_toolkit_fits(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("project", ["cuda_plain", "cuda_late", "cuda_toolkit_library", "cuda_find_cuda"])
-def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
+def test_cuda_requested_without_a_toolkit(bench: Bench, project: str) -> None:
     """However CMake asks for CUDA, our error says what was found and what to do, and nothing is compiled."""
     _with_torch_libraries(bench)
     bench = replace(_without_toolkit(bench), sdk=_for(bench, "12.8", "2.10.0+cu128"))
@@ -292,7 +292,7 @@ def test_cuda_asked_for_without_a_toolkit(bench: Bench, project: str) -> None:
 
 
 @pytest.mark.performs("check_language(CUDA)")
-def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
+def test_cuda_requested_of_a_cpu_torch(bench: Bench) -> None:
     """A toolkit that is there does not help when torch has no CUDA."""
     bench = replace(bench, sdk=_for(bench, "cpu", "2.13.0+cpu"))
     with pytest.raises(ToolchainError) as failure:
@@ -307,7 +307,7 @@ def test_cuda_asked_for_of_a_cpu_torch(bench: Bench) -> None:
     assert fatbin.archs(tree.prefix / "libops.so") == ()
 
 
-def test_cuda_asked_for_by_an_entry_for_the_cpu(bench: Bench) -> None:
+def test_cuda_requested_by_an_entry_for_the_cpu(bench: Bench) -> None:
     """The torch that is compiled against may be a CUDA build: it is the matrix that says no."""
     bench = replace(bench, sdk=replace(bench.sdk, backend=Backend("cpu")))
     with pytest.raises(ToolchainError, match=r'but the matrix says cuda = "cpu"\. Choose a CUDA torch'):

@@ -181,7 +181,7 @@ def test_uv_builds_in_isolation_for_the_environment_that_it_installs_into(author
 
 
 @pytest.mark.performs("Compile it: ")
-def test_stale_code_is_told_and_what_the_message_says_helps(author: Author) -> None:
+def test_stale_code_is_reported_and_what_the_message_says_helps(author: Author) -> None:
     """Sources with only another time are not stale; changed ones give a warning, and `pip install -e` compiles them."""
     author.install()
     source = author.root / "csrc" / "plain.c"

@@ -88,7 +88,7 @@ def test_entries_for_other_systems_are_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.performs("a variable `torch` with")
 def test_a_matrix_without_entries(tmp_path: Path) -> None:
-    """It is told as that, and not as a matrix for other systems; with a value for torch it has an entry."""
+    """It is reported as that, and not as a matrix for other systems; with a value for torch it has an entry."""
     table = '[[tool.hatch.envs.matrix.matrix]]\npython = ["3.11"]\ntorch = ["2.8", "2.9"]\n'
     text = PROJECT.replace(table, "").replace('"torch=={matrix:torch}.*", ', "").replace("{matrix:torch}", "x")
     none = text.replace("[tool.hatch.envs.matrix]\n", "[tool.hatch.envs.matrix]\nmatrix = []\n")
@@ -186,7 +186,7 @@ def test_what_hatch_says_of_a_broken_configuration_is_passed_on(tmp_path: Path) 
 
 
 def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) -> None:
-    """Entries that differ in torch alone share one environment, made once; torch is nowhere in it."""
+    """Entries that differ only in torch share one environment, made once; torch is nowhere in it."""
     uv_path = Path(uv.find_uv_bin())
     first = environments.without_torch(entry("torch==2.8.*", "packaging"), data=tmp_path, uv=uv_path, installer={})
     second = environments.without_torch(entry("torch==2.9.*", "packaging"), data=tmp_path, uv=uv_path, installer={})
@@ -232,7 +232,7 @@ def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: b
 
 @pytest.mark.slow
 def test_what_is_known_of_an_environment_may_be_damaged(tmp_path: Path) -> None:
-    """It is made again, whatever lies in the file."""
+    """It is made again, whatever is in the file."""
     make = functools.partial(
         environments.without_torch, entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={}
     )
@@ -304,7 +304,7 @@ def test_a_torch_in_a_folder_is_for_an_installed_sdk(tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("Correct the environment's dependencies")
-def test_hatchs_output_stands_in_the_error_when_the_environment_cannot_be_made(tmp_path: Path) -> None:
+def test_hatchs_output_is_in_the_error_when_the_environment_cannot_be_made(tmp_path: Path) -> None:
     """The entry, hatch's words, and what to correct: the environment is ours, no command of the author's shows it."""
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.without_torch(
@@ -509,7 +509,7 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
 @pytest.mark.performs("to see only this")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the fake wheels are for Python 3.11")
-def test_the_command_that_shows_a_failed_environment_alone(torches: Path, tmp_path: Path) -> None:
+def test_the_command_that_shows_only_a_failed_environment(torches: Path, tmp_path: Path) -> None:
     """It is typed when the environment exists already, without its packages, and shows the cause."""
     (torches / f"torch-2.9.0-{fake_torch.TAG}.whl").unlink()
     asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")

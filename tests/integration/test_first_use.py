@@ -399,7 +399,7 @@ def test_a_killed_build_holds_up_nobody(user: used.User, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_builder_that_is_killed_alone_is_told(user: used.User) -> None:
+def test_a_builder_that_is_killed_alone_is_reported(user: used.User) -> None:
     """The process that waited for the builder fails with its status; the next build removes its leftovers."""
     started = paused_build(user)
     (builder,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
@@ -450,7 +450,7 @@ def test_where_nothing_can_be_written_the_error_names_a_way_out(user: used.User)
 
 
 def in_namespace(user: used.User, mounts: str, **changes: str) -> process.Completed:
-    """Import the package where ``mounts`` (lines of a shell, with the cache in ``$CACHE``) were done for it alone."""
+    """Import the package where ``mounts`` (lines of a shell, with the cache in ``$CACHE``) were done only for it."""
     if process.run(["unshare", "--mount", "true"], check=False).returncode:
         pytest.skip("nothing may be mounted here: `unshare --mount` is refused")
     program = f"{mounts}\nexec {user.python} -c 'import my_pkg; print(*my_pkg.load())'"
@@ -521,7 +521,7 @@ def files(package: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run something as a user who runs nothing else")
-def test_a_limit_of_processes_is_told(wheel: Path) -> None:
+def test_a_limit_of_processes_is_reported(wheel: Path) -> None:
     """Wherever the next process or thread is refused, the error names the limit; without one, it builds."""
     readable = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     somebody = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", *readable]
@@ -600,7 +600,7 @@ def test_the_builder_imports_nothing_of_hatch() -> None:
 
 @pytest.mark.performs("Install torch", "pip install torch")
 def test_a_package_without_a_matrix_is_always_built_at_first_use(tmp_path: Path, shared: Path) -> None:
-    """No environment at all: the wheel is for any machine, holds sources alone, and needs no permission."""
+    """No environment at all: the wheel is for any machine, holds only sources, and needs no permission."""
     text = used.PYPROJECT.format(releases="").partition("[tool.hatch.envs.matrix]")[0]
     source = '[tool.hatch.build.targets.wheel.hooks.torch-ext]\ncmake.define = { CMAKE_C_FLAGS = "-DANSWER=42" }\n'
     text = text.replace("[tool.hatch.build.targets.wheel.hooks.torch-ext]\n", source)

@@ -54,7 +54,7 @@ def test_the_example(tmp_path: Path) -> None:
 
 
 def test_every_row_of_the_table(tmp_path: Path) -> None:
-    """One extension for each row, all of them recorded at once: what the page says stands in CMakeLists.txt."""
+    """One extension for each row, all of them recorded at once: what the page says is in CMakeLists.txt."""
     assert len(ROWS) == TABLE.count("\n|") - 2
     extensions = "\n".join(
         f'        CUDAExtension("my_pkg.row{n}", ["{"c" if "limited" in argument else "a"}.cpp", "k.cu"], {argument}),'
@@ -74,7 +74,7 @@ def test_every_row_of_the_table(tmp_path: Path) -> None:
 
 
 def test_what_torchs_own_command_adds(tmp_path: Path) -> None:
-    """Each definition of the second table stands in CMakeLists.txt."""
+    """Each definition of the second table is in CMakeLists.txt."""
     extension = '        CUDAExtension("my_pkg._C", ["a.cpp", "k.cu"]),'
     sources = {"a.cpp": "#include <torch/torch.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n", "k.cu": ""}
     files = {"setup.py": SETUP.format(extensions=extension), **sources, "my_pkg/__init__.py": ""}

@@ -292,7 +292,7 @@ def test_the_graphics_driver_and_the_desktop_are_left_to_the_system(site: Site, 
 
 @pytest.mark.parametrize("where", ["prefix", "site-packages"])
 def test_what_an_excluded_library_lacks(where: str, site: Site) -> None:
-    """CASE 85: a name that neither the file nor the library of `exclude` defines is told, where that is here."""
+    """CASE 85: a name that neither the file nor the library of `exclude` defines is reported, where that is here."""
     folder = site.root / ("opt/lib" if where == "prefix" else "site/vendor/lib")
     helper = compile_library(folder / "libhelper.so", "void vendor_helper(void) {}")
     vendor = compile_library(folder / "libvendor.so", "void vendor(void) {}", links=[helper])

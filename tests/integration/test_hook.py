@@ -48,7 +48,7 @@ def hatchling(root: Path, *arguments: str, **environ: str) -> process.Completed:
 
 
 def sources(root: Path) -> list[str]:
-    """Return every file outside of build, dist and the store of SDKs, which lies beside the project here."""
+    """Return every file outside of build, dist and the store of SDKs, which is beside the project here."""
     found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
     return sorted(name for name in found if not name.startswith(("build/", "dist/", "store/")))
 
@@ -220,7 +220,7 @@ def test_the_hooks_name_with_an_underscore(tmp_path: Path) -> None:
     assert "matrix.nothing" in hatchling(root, "build", "-t", "wheel", **STOP).stderr
 
 
-def test_an_unusable_date_is_told_for_every_target(tmp_path: Path) -> None:
+def test_an_unusable_date_is_reported_for_every_target(tmp_path: Path) -> None:
     """The sdist too, where the hook is called for it."""
     root = project(tmp_path)
     for target in ("sdist", "wheel"):

@@ -78,7 +78,7 @@ def test_a_wheel_with_a_library_is_never_for_any_platform(project: Project, refe
     assert project.digest() == reference
 
 
-def test_what_would_surprise_later_is_said(project: Project) -> None:
+def test_what_would_surprise_later_is_reported(project: Project) -> None:
     """A file that CMake wrote into the sources, and CMake files that the next sdist would lack."""
     cmake = project.root / "csrc" / "CMakeLists.txt"
     cmake.write_text(CMAKE + "configure_file(plain.c ${CMAKE_CURRENT_SOURCE_DIR}/copy.c COPYONLY)\n", encoding="utf-8")
@@ -175,7 +175,7 @@ def test_entries_of_a_project_that_writes_into_its_sources_are_each_their_own(wa
         ("{} 2>&1 | tee build.txt csrc/copy.json", "sleep 1", [0, 2]),
     ],
 )
-def test_the_output_of_the_build_is_no_writing_into_the_sources(
+def test_the_output_of_the_build_is_not_writing_into_the_sources(
     line: str, script: str, reused: list[int], project: Project
 ) -> None:
     """It goes into a file of the project, by the shell or another program: no entry waits, none is built again.
@@ -531,7 +531,7 @@ def test_a_file_of_the_package_that_cmake_installs_too(project: Project) -> None
 
 
 @pytest.mark.performs("write below `[tool.hatch")
-def test_a_package_that_lies_where_hatchling_is_told(project: Project) -> None:
+def test_a_package_in_a_folder_that_hatchling_knows(project: Project) -> None:
     """`packages` names another folder than the root or `src`: the hook looks there too."""
     (project.root / "src").rename(project.root / "python")
     with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
@@ -561,7 +561,7 @@ def test_python_files_that_cmake_installs_as_the_package(project: Project) -> No
         assert sorted(python) == ["my_pkg/__init__.py", *ours, "my_pkg/extra.py"]
 
 
-def test_the_same_compile_error_in_every_entry_is_told_once(project: Project) -> None:
+def test_the_same_compile_error_in_every_entry_is_reported_once(project: Project) -> None:
     """Command, options and progress differ; what the compiler says is the same, and is read once."""
     (project.root / "csrc" / "plain.c").write_text("int f(void) { return missing_name; }\n", encoding="utf-8")
     cmake = project.root / "csrc" / "CMakeLists.txt"

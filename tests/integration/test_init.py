@@ -68,7 +68,7 @@ def listing(root: Path) -> list[tuple[str, bytes]]:
 
 
 def test_both_faces_are_recorded_and_the_project_is_not_touched(usual: Path) -> None:
-    """Sources in a fixed order, POSIX paths, flags by compiler; what it did besides is told with its line."""
+    """Sources in a fixed order, POSIX paths, flags by compiler; what it did besides is reported with its line."""
     before = listing(usual)
     cpu, cuda = recording.record(usual)
     assert listing(usual) == before
@@ -238,7 +238,7 @@ def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("leave `--cpu` out")
-def test_a_setup_for_cuda_alone(tmp_path: Path) -> None:
+def test_a_setup_only_for_cuda(tmp_path: Path) -> None:
     """One recording is enough: a note gives the line at which setup.py refuses the other, and every entry has CUDA."""
     text = (
         "import torch\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
@@ -300,7 +300,7 @@ def test_a_setup_that_asks_torch_for_more(tmp_path: Path) -> None:
     assert [note.text.startswith(f"asks torch for {asked}") for note in cpu.notes] == [True]
 
 
-def test_what_a_setup_takes_for_missing_is_told(tmp_path: Path) -> None:
+def test_what_a_setup_takes_for_missing_is_reported(tmp_path: Path) -> None:
     """A setup.py that goes another way where torch lacks a name says nothing: the note is all that tells of it."""
     text = (
         "import torch\nfrom setuptools import setup\nfrom torch.utils import cpp_extension\n"
@@ -357,7 +357,7 @@ def test_a_setup_whose_schemes_are_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("Move `{}.py` to")
-def test_a_module_that_is_no_package(tmp_path: Path) -> None:
+def test_a_module_that_is_not_a_package(tmp_path: Path) -> None:
     """An extension beside a single module needs a package: the module becomes one, as the message says."""
     text = (
         "import ops_of_mine\nfrom setuptools import setup\nfrom torch.utils.cpp_extension import CppExtension\n"
@@ -393,7 +393,7 @@ def test_a_setup_that_tries_cuda(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_are_written_again_are_told(tmp_path: Path) -> None:
+def test_files_that_are_written_again_are_reported(tmp_path: Path) -> None:
     """A note names each file of the project that setup.py rewrites: its content depends on this machine."""
     text = (
         "from setuptools import setup\nopen('pkg/_build.py', 'w').write('TORCH = \"2.8\"')\n"

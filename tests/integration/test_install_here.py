@@ -85,7 +85,7 @@ def test_without_isolation_it_is_built_for_the_torch_that_is_there(sdist: Path, 
 
 @pytest.mark.performs("--no-cache-dir --no-binary")
 @pytest.mark.slow
-def test_another_torch_later_is_told_and_the_command_builds_for_it(sdist: Path, tmp_path: Path) -> None:
+def test_another_torch_later_is_reported_and_the_command_builds_for_it(sdist: Path, tmp_path: Path) -> None:
     """An installer would keep the wheel that it built; the command that the error gives builds again."""
     user = used.User(tmp_path)
     isolated: list[str | Path] = ["--no-build-isolation", "--find-links", sdist.parent]
@@ -118,7 +118,7 @@ def test_uv_without_isolation(sdist: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("install torch first")
-def test_asked_for_by_name(sdist: Path, tmp_path: Path) -> None:
+def test_requested_by_name(sdist: Path, tmp_path: Path) -> None:
     """`current` is the torch that is installed, in a front end that installs nothing too; without one, an error.
 
     What the error says to type then builds for the torch that was installed first.

@@ -62,7 +62,7 @@ def names(project: Project) -> list[str]:
     ],
 )
 def test_a_package_that_cmake_installs_whole(make: Make, rule: str) -> None:
-    """No folder of the sources is the package: its files come from CMake alone, in the wheel and in an editable one."""
+    """No folder of the sources is the package: its files come only from CMake, in the wheel and in an editable one."""
     files = {"csrc/python/__init__.py": INIT, "csrc/python/more.py": "", "csrc/CMakeLists.txt": CMAKE + rule + "\n"}
     project = make(files)
     done = project.build()

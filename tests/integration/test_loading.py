@@ -64,7 +64,7 @@ def file_of(source: Path, **fields: Any) -> VariantFile:
 
 
 def variant_of(label: str, *files: VariantFile, **fields: Any) -> Variant:
-    """Describe a variant for torch 2.13 on this machine, unless said otherwise."""
+    """Describe a variant for torch 2.13 on this machine, unless stated otherwise."""
     plain: dict[str, Any] = {
         "torch": "2.13",
         "stable_abi": False,
@@ -292,7 +292,7 @@ READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && if touch
 
 
 def test_a_file_system_that_is_mounted_read_only(torch: Torch, binaries: Path) -> None:
-    """Case 32: really read-only, for root as well; the mount is seen by the process that is tested alone."""
+    """Case 32: really read-only, for root as well; the mount is seen only by the process that is tested."""
     place = install(torch.site, "my_pkg", binaries / "libops.so").parent
     mounted: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     try:
@@ -327,7 +327,7 @@ print(json.dumps(said))
 """
 
 
-def test_trouble_is_told_and_the_process_lives(torch: Torch, binaries: Path) -> None:
+def test_trouble_is_reported_and_the_process_lives(torch: Torch, binaries: Path) -> None:
     """Missing, cut short, overwritten, foreign and failing files; wrong and forced variants: one process meets all."""
     library = binaries / "libops.so"
     size, sha256 = library.stat().st_size, hashlib.sha256(library.read_bytes()).hexdigest()
@@ -429,7 +429,7 @@ print(torch.ops.loading_ops.twice(torch.ones(1)).item())
 
 
 @pytest.mark.performs("Use the two in separate processes", "pip uninstall")
-def test_two_distributions_with_one_namespace_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+def test_two_distributions_with_one_namespace_are_reported(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """Two libraries that open one namespace end the process: an error prevents it, whichever was loaded first.
 
     Each remedy works: separate processes, and uninstalling one of them. The package's own library, opened before, is no
@@ -470,10 +470,10 @@ def classes(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_pytho
     return once("loading-class", make) / "libclass.so"
 
 
-def test_a_class_that_is_registered_twice_is_told(torch: Torch, classes: Path, tmp_path: Path) -> None:
+def test_a_class_that_is_registered_twice_is_reported(torch: Torch, classes: Path, tmp_path: Path) -> None:
     """Case 75: torch ends a process that registers a class twice: an error names both, by hand and in one package too.
 
-    The library that is open already is no conflict, and the remedy works: uninstall one of the two.
+    The library that is open already is not a conflict, and the remedy works: uninstall one of the two.
     """
     other = tmp_path / "libother.so"
     other.write_bytes(classes.read_bytes() + b"another build")
@@ -501,10 +501,10 @@ def test_a_class_that_is_registered_twice_is_told(torch: Torch, classes: Path, t
     assert torch.run("-c", program, "two_pkg").stdout.splitlines() == ["loaded it", "alive"]
 
 
-def test_two_distributions_with_one_operator_are_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+def test_two_distributions_with_one_operator_are_reported(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """Libraries that share a namespace by TORCH_LIBRARY_FRAGMENT abort the process where both define one operator.
 
-    Told before, whoever was the first; each remedy works. Another overload is no second definition, nor are kernels
+    Told before, whoever was the first; each remedy works. Another overload is not a second definition, nor are kernels
     that somebody registers before the operator is defined.
     """
     other = tmp_path / "libops.so"
@@ -534,7 +534,7 @@ def test_two_distributions_with_one_operator_are_told(torch: Torch, binaries: Pa
 
 @pytest.fixture(scope="session")
 def by_function(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_python: Path) -> Callable[..., Path]:
-    """Return a function that makes a library which defines and implements these operators by function alone."""
+    """Return a function that makes a library which defines and implements these operators only by function."""
 
     def make(folder: Path) -> None:
         ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_path('purelib'), sep='\\n')"
@@ -556,7 +556,7 @@ def by_function(once: Callable[[str, Callable[[Path], None]], Path], torch_cpu_p
     return write
 
 
-def test_operators_defined_by_function_alone_are_told(
+def test_operators_defined_only_by_function_are_reported(
     torch: Torch, by_function: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Case 124: no text of the file has their schema, and two distributions that define one end the process.
@@ -581,7 +581,7 @@ def test_operators_defined_by_function_alone_are_told(
     assert torch.run("-c", program, "two_pkg").stdout.splitlines() == ["loaded it", "alive"]
 
 
-def test_two_files_of_one_package_that_register_the_same_are_told(
+def test_two_files_of_one_package_that_register_the_same_are_reported(
     torch: Torch, by_function: Callable[..., Path], tmp_path: Path
 ) -> None:
     """A static library in two libraries, or in two modules, defines its operators twice: no process ends of it."""
@@ -662,7 +662,7 @@ def test_an_older_cxx_library_is_explained(torch: Torch, tmp_path: Path) -> None
 
 @pytest.mark.performs("pyinstaller --collect-all")
 def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch, binaries: Path) -> None:
-    """pyinstaller#7803: PyInstaller took the Python files alone; the command of the remedy takes all."""
+    """pyinstaller#7803: PyInstaller took only the Python files; the command of the remedy takes all."""
     place = install(torch.site, "my_pkg", binaries / "libops.so") / "it" / "libops.so"
     place.rename(place.with_suffix(".left"))
     frozen = "import sys; sys.frozen = True; import my_pkg; print('it works')"
@@ -719,7 +719,7 @@ def test_workers_have_the_operators(torch: Torch, binaries: Path, tmp_path: Path
 
 
 @pytest.mark.performs("install the package unpacked")
-def test_a_zipped_package_is_told(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+def test_a_zipped_package_is_reported(torch: Torch, binaries: Path, tmp_path: Path) -> None:
     """No library can be opened inside an archive: the message names the archive, and what to do; unpacked, it works."""
     install(torch.site, "my_pkg", binaries / "libops.so")
     archive = shutil.make_archive(str(tmp_path / "app"), "zip", torch.site)
@@ -779,7 +779,7 @@ def test_the_command_line_explains_and_checks(torch: Torch, binaries: Path) -> N
     assert "is damaged (" in checked.stderr
 
 
-def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: Path) -> None:
+def test_a_package_of_only_modules_has_no_library_path(torch: Torch, binaries: Path) -> None:
     """A program without Python can open no module: it is an error, not an empty line."""
     install(torch.site, "my_pkg", binaries / "_C.so")
     done = torch.run("-m", "my_pkg._variants", "--library-path", check=False)
@@ -787,7 +787,7 @@ def test_a_package_of_modules_alone_has_no_library_path(torch: Torch, binaries: 
     assert done.stderr == "my_pkg has only Python modules, no library for programs without Python\n"
 
 
-def test_a_module_that_cannot_be_imported_is_told_by_the_check(torch: Torch, binaries: Path) -> None:
+def test_a_module_that_cannot_be_imported_is_reported_by_the_check(torch: Torch, binaries: Path) -> None:
     """``--check`` imports the modules that load() leaves to the package, and names the one that fails."""
     install(torch.site, "my_pkg", binaries / "_C.so", binaries / "_bad.so")
     done = torch.run("-m", "my_pkg._variants", "--check", check=False)
@@ -795,7 +795,7 @@ def test_a_module_that_cannot_be_imported_is_told_by_the_check(torch: Torch, bin
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, words)
 
 
-def test_a_crash_while_loading_is_told_by_the_check(torch: Torch) -> None:
+def test_a_crash_while_loading_is_reported_by_the_check(torch: Torch) -> None:
     """``--check`` loads in another process, so that a library which kills its process gives a message and status 1."""
     killer = torch.site / "libkiller.so"
     source = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }"

@@ -140,7 +140,7 @@ def said(done: process.Completed) -> str:
 
 
 @pytest.mark.slow
-def test_every_reader_is_told_the_same(tmp_path: Path, isolated: dict[str, str | None]) -> None:
+def test_every_reader_gets_the_same(tmp_path: Path, isolated: dict[str, str | None]) -> None:
     """Sdist, the wheel made of it, wheel of the tree, editable and lock file require torch to the letter alike."""
     expected = ["packaging>=24", TORCH, "pluggy; extra == 'fast'", "fast"]
     optional = '[project.optional-dependencies]\nfast = ["pluggy"]'
@@ -184,7 +184,7 @@ def test_added_to_another_project_it_brings_torch(tmp_path: Path, isolated: dict
 
 
 @pytest.mark.performs("Add it to pyproject.toml")
-def test_our_backend_gives_metadata_alone(tmp_path: Path) -> None:
+def test_our_backend_gives_only_metadata(tmp_path: Path) -> None:
     """``prepare_metadata`` writes the hook's dependencies, also for pip, for which hatchling's backend has none."""
     root = write(tmp_path, own=["packaging"], optional='[project.optional-dependencies]\nfast = ["pluggy"]')
     code = "from hatch_torch_ext import backend; print(backend.prepare_metadata_for_build_editable('.'))"
@@ -405,7 +405,7 @@ STATIC_CASES = [
 """What `[project]` may say of torch: absent, wider, agreeing, narrower."""
 
 
-def test_the_build_hook_alone_says_what_is_missing(tmp_path: Path, shared: Path, session_folder: Path) -> None:
+def test_the_build_hook_by_itself_says_what_is_missing(tmp_path: Path, shared: Path, session_folder: Path) -> None:
     """Without the metadata hook the wheel is right, and a warning names the tools that lack the requirement.
 
     If `[project]` excludes the matrix's torch, nothing is compiled: no user could install the wheel.
@@ -502,7 +502,7 @@ def test_dynamic_dependencies_that_nothing_supplies(tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("since the matrix says which torch", "Take it out.")
-def test_what_is_odd_in_dynamic_metadata_is_said(tmp_path: Path, shared: Path, session_folder: Path) -> None:
+def test_what_is_odd_in_dynamic_metadata_is_reported(tmp_path: Path, shared: Path, session_folder: Path) -> None:
     """A redundant requirement, one of an extra that no user could install, and a partial wheel: each has a message."""
     extra = '[project.optional-dependencies]\nold = ["torch<2"]'
     root = write(tmp_path, own=["torch>=2"], optional=extra)

@@ -187,7 +187,7 @@ def test_a_project_with_every_trap_moves_whole(traps: Path, tmp_path: Path, torc
     assert ran.stdout == "2.0 42 True\n"
 
 
-def test_what_differs_between_releases_is_told(traps: Path) -> None:
+def test_what_differs_between_releases_is_reported(traps: Path) -> None:
     """The recording finds the torch of the matrix, each of its releases: what an older one gets otherwise is named."""
     done = hatch_torch_ext(traps, "init", "--dry-run", "--torch", "2.12", "--torch", "2.13")
     assert done.returncode == 0, done.stderr

@@ -36,13 +36,13 @@ def test_all_changes_at_once(tmp_path: Path) -> None:
     assert opens(file).returncode == 0, opens(file).stderr
 
 
-def test_nothing_to_change_is_no_call(tmp_path: Path) -> None:
+def test_nothing_to_change_needs_no_call(tmp_path: Path) -> None:
     """Without changes the program is not started at all: here it does not exist."""
     writing.apply(tmp_path / "no-such-program", tmp_path / "no-such-file", Changes())
 
 
 def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
-    """For a file that is no ELF file, the error has the file's name and patchelf's message."""
+    """For a file that is not an ELF file, the error has the file's name and patchelf's message."""
     file = tmp_path / "libx.so"
     file.write_text("text", encoding="utf-8")
     with pytest.raises(PatchError) as caught:
@@ -51,7 +51,7 @@ def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.performs('set `debug-symbols = "keep"`')
-def test_a_missing_strip_is_said(tmp_path: Path) -> None:
+def test_a_missing_strip_is_reported(tmp_path: Path) -> None:
     """Without binutils the message names the option that does without."""
     with pytest.raises(PatchError) as caught:
         writing.strip(tmp_path / "x", "split", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")

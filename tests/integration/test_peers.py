@@ -138,7 +138,7 @@ KINDS = ("NonAbi3Symbol", "IncompatibleAbi3Symbol")
 
 
 def test_the_limited_api_is_abi3audits(files: tuple[ElfFile, ...], tmp_path: Path) -> None:
-    """abi3audit looks at files named abi3 alone: torchao's passes with both, and a pybind11 module with neither."""
+    """abi3audit looks only at files named abi3: torchao's passes with both, and a pybind11 module with neither."""
     (good,) = (file for file in files if ".abi3." in file.path.name)
     (bad,) = (file for file in files if file.path.name == "libtorchcodec_pybind_ops.so")
     named = tmp_path / "libtorchcodec_pybind_ops.abi3.so"

@@ -162,7 +162,7 @@ def test_libraries_in_the_packages_sources_are_found(site: Site) -> None:
         ("$ORIGIN/../nothing", "it leads to nothing inside site-packages"),
     ],
 )
-def test_an_rpath_that_cannot_be_kept_is_said(site: Site, rpath: str, why: str) -> None:
+def test_an_rpath_that_cannot_be_kept_is_reported(site: Site, rpath: str, why: str) -> None:
     """A file that opens others by name loses an RPATH: the build names it, the reason, and what is no longer found."""
     site.add("libops.so", OPENER.format(name="libgone.so"), options=[f"-Wl,-rpath,{rpath}"])
     built = site.repair()
@@ -190,7 +190,7 @@ def test_an_rpath_that_nothing_depends_on_goes_quietly(site: Site) -> None:
     assert not [line for line in site.said if "RPATH" in line]
 
 
-def test_data_of_the_variant_lies_beside_its_library(site: Site) -> None:
+def test_data_of_the_variant_is_beside_its_library(site: Site) -> None:
     """A kernel that the library finds by dladdr: `variant-data` installs it beside the library, in each variant."""
     site.add("lib/libops.so", READER)
     kernel = site.prefix / "lib" / "data" / "kernel.ptx"
@@ -220,7 +220,7 @@ TOLD = (
 
 @pytest.mark.performs("let CMake install the file and name it in `variant-data`")
 def test_data_that_a_library_may_look_for_beside_itself(site: Site) -> None:
-    """Data goes into the package unless `variant-data` names it: a library that may look beside itself is told."""
+    """Data goes into the package unless `variant-data` names it: a library that may look beside itself is reported."""
     literal = '"data/kernel.ptx"'  # a variable, so that no compiler makes numbers of the text
     with_data(site, f"static const char *volatile name = {literal};{READER.replace(literal, 'name')}")
     assert answer(installed(site, site.repair())) == -2
@@ -235,7 +235,7 @@ def test_data_that_a_library_may_look_for_beside_itself(site: Site) -> None:
     ("literal", "told"), [("/data/kernel.p", True), ("/lib/kernel.pt", True), ("../data/kern", True), ("/data", False)]
 )
 def test_the_literals_of_copies(literal: str, *, told: bool, site: Site) -> None:
-    """The end of a literal that a compiler copies by itself lies in the code, as numbers."""
+    """The end of a literal that a compiler copies by itself is in the code, as numbers."""
     code = f'static const char *volatile name = "{literal}"; int dladdr(void *, void *);'
     with_data(site, f"{code} int f(void) {{ return dladdr(0, 0) + *name; }}")
     site.repair()
@@ -258,7 +258,7 @@ def test_data_that_differs_per_entry_names_the_option(site: Site, tmp_path: Path
     assert len([file for file in layout.files if file.target.endswith("kernel.ptx")]) == 2
 
 
-def test_a_glob_that_matches_nothing_is_said(site: Site) -> None:
+def test_a_glob_that_matches_nothing_is_reported(site: Site) -> None:
     """A misspelt glob would otherwise have no effect, in silence."""
     site.add("libops.so", "int f(void) { return 1; }")
     site.repair(config=site.config(unopened=("libcore*.so",), variant_data=("*.ptx",)))

@@ -165,7 +165,7 @@ def test_the_alternative_that_the_system_has_is_opened(made: Path) -> None:
     assert re.search(r"5: .*libmedia\.so\.5.*; 4: .*libmedia\.so\.4", python(made, tried))
 
 
-def test_data_is_where_python_is_told(made: Path) -> None:
+def test_data_is_where_python_looks(made: Path) -> None:
     """`_variants.path` names the file of the variant."""
     code = "from my_pkg import _variants\nprint(open(_variants.path('kernels/add.ptx')).read())"
     assert python(made, code) == "P"

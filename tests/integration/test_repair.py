@@ -53,7 +53,7 @@ def test_a_repaired_library_opens_before_torch(site: Site) -> None:
     assert elf.read(library).runpath == ("$ORIGIN/../../../torch/lib", "$ORIGIN/../../../../torch/lib")
 
 
-def test_a_dotted_package_lies_deeper(tmp_path: Path, stubs: Path) -> None:
+def test_a_dotted_package_is_deeper(tmp_path: Path, stubs: Path) -> None:
     """RUNPATH counts the parts of the package's name; a folder of the install tree adds one more."""
     site = Site(root=tmp_path, stubs=stubs, package="a.b")
     site.add("a/b/plugins/libops.so", TORCH_CALL)
@@ -288,7 +288,7 @@ def test_what_leads_to_one_library(site: Site) -> None:
 
 @pytest.mark.performs("Let CMake install that file")
 def test_a_cmake_package_in_the_packages_sources(site: Site) -> None:
-    """CASE 86: it is in the wheel as it is, and leads to nothing, so it is told; installed by CMake, it leads there."""
+    """CASE 86: it is in the wheel as it is, leads to nothing, and is reported; installed by CMake, it leads there."""
     site.add("lib/libops.so", TORCH_CALL)
     text = 'set(PREFIX ".")\nset_target_properties(o PROPERTIES IMPORTED_LOCATION "${PREFIX}/lib/libops.so")'
     own = site.root / "sources" / "cmake" / "ops-config.cmake"
@@ -463,7 +463,7 @@ def test_two_folders_give_the_same_bytes(tmp_path: Path, stubs: Path) -> None:
 
 
 def test_the_build_id_is_of_what_is_left(tmp_path: Path, stubs: Path) -> None:
-    """Files that differ in their symbol tables alone are the same after the repair, build id included."""
+    """Files that differ only in their symbol tables are the same after the repair, build id included."""
     built, ids = [], []
     for name in ("one", "other"):
         site = Site(root=tmp_path / name, stubs=stubs)
@@ -489,8 +489,8 @@ def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None
 
 
 @pytest.mark.performs("{} or set it to `{}`")
-def test_a_lower_policy_that_is_asked_for_is_refused(site: Site) -> None:
-    """The message names the file and the very symbol that the policy asked for does not promise."""
+def test_a_lower_policy_that_is_requested_is_refused(site: Site) -> None:
+    """The message names the file and the very symbol that the policy requested does not promise."""
     versions = site.root / "libm.map"
     versions.write_text("GLIBC_2.34 { global: *; };\n", encoding="utf-8")
     libm = compile_library(

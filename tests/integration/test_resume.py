@@ -74,7 +74,7 @@ def test_the_log_is_of_the_last_build(project: Project) -> None:
 
 
 def test_what_did_not_change_is_not_built_again(project: Project) -> None:
-    """Neither configured nor compiled, the same bytes; what Python and people read is no input, a touch no change."""
+    """Neither configured nor compiled, the same bytes; what Python and people read is not an input."""
     first = project.digest()
     logs = [project.root / "build/torch-ext" / f"matrix.{release}" / "log.txt" for release in project.releases]
     times = [log.stat().st_mtime_ns for log in logs]
@@ -137,7 +137,7 @@ install(TARGETS plain LIBRARY DESTINATION .)
 def test_cmake_is_asked_again_when_it_might_answer_otherwise(
     tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]
 ) -> None:
-    """Not where a source or a header changed alone: the same bytes as from the start.
+    """Not where a source or a header changed, and nothing else: the same bytes as from the start.
 
     A new source that is globbed, a variable, the CMake files, a build that failed, files that CMake reads by itself:
     each is configured.
@@ -239,7 +239,7 @@ def test_a_variable_that_cmake_keeps_the_answer_to(
 
 
 def test_a_damaged_result_is_made_again(project: Project) -> None:
-    """The record is checked: a library that was changed by hand is no result of ours, nor is a record cut off."""
+    """The record is checked: a library that was changed by hand is not a result of ours, nor is a record cut off."""
     first = project.digest()
     work = project.root / "build/torch-ext"
     (library,) = (work / "matrix.2.8" / "repaired").rglob("libplain.so")
@@ -251,7 +251,7 @@ def test_a_damaged_result_is_made_again(project: Project) -> None:
     assert project.digest() == first
 
 
-def test_an_entry_that_is_new_is_built_alone(project: Project) -> None:
+def test_only_an_entry_that_is_new_is_built(project: Project) -> None:
     """The others are not begun; what was left out meanwhile is taken again when it comes back."""
     assert reused_names(project, HATCH_TORCH_EXT_ONLY="matrix.2.9") == {"matrix.2.9": True}
     (project.root / "build/torch-ext/matrix.2.8/memory.json").unlink()
@@ -271,7 +271,7 @@ def libraries(project: Project) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_results_alone_are_kept(project: Project) -> None:
+def test_only_results_are_kept(project: Project) -> None:
     """`keep = "results"`: build trees and environments go as entries finish; the same bytes, used again next time."""
     first = libraries(project)
     page = project.root / "pyproject.toml"
@@ -290,7 +290,7 @@ def test_results_alone_are_kept(project: Project) -> None:
     assert libraries(project) != first
 
 
-def test_a_failure_ends_the_others_only_where_that_is_asked(project: Project) -> None:
+def test_a_failure_ends_the_others_only_on_request(project: Project) -> None:
     """By default all failures are reported; with `keep-going = false`, entries that have not begun are not built."""
     (project.root / "csrc/CMakeLists.txt").write_text(TWO.replace("add_library", "add_nothing"), encoding="utf-8")
     done = project.build(HATCH_TORCH_EXT_JOBS="1")

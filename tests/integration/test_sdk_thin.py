@@ -209,7 +209,7 @@ def test_recovers(builder: Builder, index: Index, fault: str | int, times: int |
 
 
 def test_redirects_keep_credentials_home(builder: Builder, index: Index) -> None:
-    """A wheel that lies on another server is followed there, and the index's password stays behind."""
+    """A wheel that is on another server is followed there, and the index's password stays behind."""
     with serving() as other:
         other.add(index.files[NAME], NAME)
         index.password, index.fault, index.elsewhere = "s3cret", "redirect", other.url
@@ -331,7 +331,7 @@ def test_nothing_of_the_index_outlives_a_kill(builder: Builder, index: Index) ->
         '{"time": 9e9, "wheels": [{"name": "t", "version": "1", "url": "\\ud800", "sha256": null, "size": 0}]}',
     ],
 )
-def test_a_damaged_resolution_is_asked_anew(builder: Builder, record: str) -> None:
+def test_a_damaged_resolution_is_made_again(builder: Builder, record: str) -> None:
     """A record that says something else than an answer is removed; uv is asked again."""
     builder.acquire()
     (file,) = builder.store.root.glob("resolved/*")
@@ -340,7 +340,7 @@ def test_a_damaged_resolution_is_asked_anew(builder: Builder, record: str) -> No
     assert b"2.8.0" in file.read_bytes()
 
 
-def test_one_byte_now_and_then_is_no_progress(builder: Builder, index: Index) -> None:
+def test_one_byte_now_and_then_is_not_progress(builder: Builder, index: Index) -> None:
     """A server that sends a byte now and then is given up after a few timeouts; each further attempt is reported."""
     index.fault = "trickle"
     began = time.monotonic()
@@ -473,7 +473,7 @@ def test_a_marker_that_compares_nothing(builder: Builder, index: Index, line: st
 
 
 def test_what_nothing_is_installed_of(builder: Builder, index: Index) -> None:
-    """For headers alone, an invalid requirement stops nothing: it would only add module names to a message."""
+    """For headers only, an invalid requirement stops nothing: it would only add module names to a message."""
     index.add(fake_torch.wheel(fake_torch.contents(requires=["!!!", "sympy>=1"])), NAME)
     assert builder.acquire().left_out == ("sympy",)
 
@@ -638,7 +638,7 @@ def test_a_host_that_no_name_server_knows(builder: Builder, index: Index, host: 
 
 
 def test_a_token_in_an_address_is_not_stored(builder: Builder, index: Index) -> None:
-    """An index may sign the addresses of its files: the token is sent, and stands in no file of the cache."""
+    """An index may sign the addresses of its files: the token is sent, and is in no file of the cache."""
     index.query = "?token=S3CRET&X-Amz-Signature=S3CRET&part=1"
     for _ in range(2):
         assert builder.acquire().version == "2.8.0+cu128"
@@ -746,7 +746,7 @@ def test_a_wheel_on_disk_that_is_fetched_again(builder: Builder, index: Index) -
 
 @pytest.mark.parametrize("how", ["find-links", "direct", "directory-url"])
 def test_wheel_on_disk(builder: Builder, index: Index, how: str) -> None:
-    """A wheel of a folder, or of a file address, is read where it lies, its symbols too."""
+    """A wheel of a folder, or of a file address, is read where it is, its symbols too."""
     folder = builder.folder / "wheels"
     folder.mkdir()
     (folder / NAME).write_bytes(index.files[NAME])

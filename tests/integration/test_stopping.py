@@ -42,7 +42,7 @@ def shared(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_builder_alone_is_stopped(number: signal.Signals, shared: Path, tmp_path: Path) -> None:
+def test_only_the_builder_is_stopped(number: signal.Signals, shared: Path, tmp_path: Path) -> None:
     """Everything that it started ends too, even a program deep inside a configure step; the next run succeeds."""
     project = Project(tmp_path / "project", shared)
     status, output = project.stopped(number, alone=True)

@@ -395,7 +395,7 @@ def test_a_toolkit_of_another_major_is_passed_over(machine: Machine, monkeypatch
 
 
 def test_minors(machine: Machine) -> None:
-    """An older minor serves; of the system's the newest that is not newer than torch; a newer one alone is marked."""
+    """An older minor serves; of the system's the newest not newer than torch; a newer one is marked."""
     for version in ("12.9", "12.4", "12.1"):
         toolkit(machine.system / f"cuda-{version}", version)
     assert machine.cuda("12.4").version == "12.4"
@@ -464,7 +464,7 @@ def test_no_toolkit_at_all(machine: Machine) -> None:
 
 @pytest.mark.performs("correct the option")
 def test_the_option_names_a_folder_without_nvcc(machine: Machine) -> None:
-    """What was asked for is not replaced by something else."""
+    """What was requested is not replaced by something else."""
     toolkit(machine.system / "cuda-13.0", "13.0")
     assert machine.problem(cuda_home="/opt/cuda-{cuda}") == (
         "CMake asks for CUDA, and option `cuda-home` gives /opt/cuda-13.0 for CUDA 13.0, but /opt/cuda-13.0/bin/nvcc "
@@ -650,7 +650,7 @@ def test_a_toolkit_compiles_for_another_machine_by_its_part_for_it(crossing: Mac
 
 
 def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing: Machine, tmp_path: Path) -> None:
-    """The parts of several wheels become one; after one is taken out, or lies elsewhere, no link of it is left."""
+    """The parts of several wheels become one; after one is taken out, or is elsewhere, no link of it is left."""
     wheels = part(toolkit(crossing.environment.site_packages / "nvidia" / "cu13", "13.0"))
     programs(wheels)
     parts = []
@@ -724,7 +724,7 @@ def test_a_cross_compiler_that_nvcc_does_not_support(crossing: Machine, monkeypa
 
 
 def test_no_toolkit_compiles_for_x86_on_another_machine(crossing: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's compilers for aarch64 compile for it alone: the message says where to build."""
+    """NVIDIA's compilers for aarch64 compile only for it: the message says where to build."""
     programs(toolkit(crossing.system / "cuda-12.8", "12.8"))
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert crossing.problem("12.8") == (
@@ -737,7 +737,7 @@ def test_no_toolkit_compiles_for_x86_on_another_machine(crossing: Machine, monke
 def test_a_compiler_that_links_the_cpp_runtime_statically(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CASE 123: it is told before anything is compiled, with the line that takes another compiler of the machine."""
+    """CASE 123: it is reported before anything is compiled, with the line that takes another compiler."""
     real = shutil.which("g++")
     static = script(tmp_path / "bin" / "g++", f'exec {real} "$@" -static-libstdc++')
     monkeypatch.setenv("CXX", str(static))

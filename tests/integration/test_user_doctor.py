@@ -105,7 +105,7 @@ def test_nothing_fits(environment: Path, wheel: Path, capsys: pytest.CaptureFixt
 
 
 def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A package that did not come from an index is not asked for there: what has its name may be somebody else's."""
+    """A package that did not come from an index is not requested there: what has its name may be somebody else's."""
     install(environment, wheel)
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     wheel.unlink()
@@ -269,7 +269,7 @@ def test_a_vendors_torch(
     assert (status, said["packages"][0]["chosen"]) == (0, CPU29)
 
 
-def test_a_build_stands_before_another_torch(
+def test_a_build_comes_before_another_torch(
     environment: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Where the wheel holds its sources, a build costs less than a torch, and leaves the other packages alone."""
@@ -341,7 +341,7 @@ def test_pruning_a_target_folder(environment: Path, wheel: Path, tmp_path: Path)
 
 
 def test_pruning_what_cannot_be_written(environment: Path, wheel: Path) -> None:
-    """A read-only environment is told in a sentence, before anything is changed; one that can be written is pruned."""
+    """A read-only environment is reported before anything is changed; one that can be written is pruned."""
     install(environment, wheel)
     words = [sys.executable, "-m", "hatch_torch_ext", "prune", "my-pkg", "--python", str(environment)]
     script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"'
@@ -431,7 +431,7 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
 def test_another_python_is_named(
     environment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that is no Python, and a path that is none, are told with the option that takes another."""
+    """A program that is not a Python, and a path that is none, are reported with the option that takes another."""
     for python, said in (
         (Path("/bin/true"), "/bin/true (--python) is not a Python that works. Name another with --python."),
         (tmp_path / "none", "(--python). Name another Python with --python."),

@@ -145,7 +145,7 @@ def test_the_torch_that_the_package_serves_best(
 @pytest.mark.parametrize(
     ("driver", "expected"), [("13.0", "2.13.0+cu130"), ("12.8", "2.9.1+cu128"), ("none", "2.13.0+cpu")]
 )
-def test_torch_alone(
+def test_only_torch(
     environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch, driver: str, expected: str
 ) -> None:
     """The newest that the machine runs on its GPU, though the newest CPU build is newer."""
@@ -208,7 +208,7 @@ def test_a_constraints_file_limits_torch(
     assert versions(environment) == {"torch": "2.8.0+cpu", "my-pkg": "1.0", "helper": "1.0"}
 
 
-def test_a_backend_that_was_asked_for(
+def test_a_backend_that_was_requested(
     environment: Path, indexes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The option overrides the machine's."""

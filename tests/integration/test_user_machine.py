@@ -59,7 +59,7 @@ def test_nvml_and_libcuda(environ: dict[str, str], tmp_path: Path) -> None:
     assert found.problems == ("GPU 1 answers with error 15",)
 
 
-def test_libcuda_alone(environ: dict[str, str], tmp_path: Path) -> None:
+def test_only_libcuda(environ: dict[str, str], tmp_path: Path) -> None:
     """Without NVML the driver is known all the same, its GPUs are not."""
     library(tmp_path, "libcuda.so.1", CUDA)
     found = machine.read(environ, root=tmp_path)

@@ -32,7 +32,7 @@ def remember(sdk: Sdk, folder: Path) -> None:
 
 
 def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment: Environment, tmp_path: Path) -> None:
-    """The cause from the symbols alone; with exports available also the proof, and the release that would do."""
+    """The cause from only the symbols; with exports available also the proof, and the release that would do."""
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)

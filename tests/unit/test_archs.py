@@ -72,7 +72,7 @@ def test_groups_are_what_nvcc_supports() -> None:
 
 
 def test_flags_for_cmake_torch_and_nvcc_agree() -> None:
-    """Machine code alone is `-real` for CMake; PTX is added, never put in its place."""
+    """Machine code without PTX is `-real` for CMake; PTX is added, never put in its place."""
     found = archs.resolve(("8.0", "9.0+PTX", "10.0f"), NVCC_13_0)
     assert archs.cmake_value(found) == "80-real;90;100f-real"
     assert archs.torch_value(found) == "8.0;9.0+PTX;10.0f"
@@ -84,7 +84,7 @@ def test_flags_for_cmake_torch_and_nvcc_agree() -> None:
     )
 
 
-def test_what_nvcc_lacks_is_told() -> None:
+def test_what_nvcc_lacks_is_reported() -> None:
     """Nvcc 13 has no 7.0 any more, and nvcc 12.4 not yet 12.0."""
     wanted = archs.resolve(("7.0", "9.0a", "12.0"), ())
     assert [arch.name for arch in archs.unsupported(wanted, NVCC_13_0)] == ["7.0"]
@@ -136,7 +136,7 @@ def test_the_newest_of_a_default_has_ptx_besides() -> None:
 
 
 @pytest.mark.performs("option `archs` had no effect")
-def test_archs_without_cuda_code_are_said() -> None:
+def test_archs_without_cuda_code_are_reported() -> None:
     """The warning comes only when the option is set and no variant holds device code; either remedy ends it."""
     configured = (("", ("8.0",)),)
     assert archs.unused((), [()]) is None

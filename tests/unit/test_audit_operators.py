@@ -83,7 +83,7 @@ COUNTER = "_ZTSN3c1014tagged_capsuleIN2my7CounterEEE"
 
 
 def test_a_class_that_two_files_register(make: Making) -> None:
-    """CASE 75: the C++ class is told, with a warning: its names in torch may differ. What was opened well is right."""
+    """CASE 75: the C++ class is reported, with a warning: its names in torch may differ. What was opened is right."""
     one = make.binary("a/x.so", exported=(COUNTER,), **REGISTERS)
     two = make.binary("a/y.so", exported=(COUNTER, "_ZTSN3c1014tagged_capsuleI5OtherEE"), **REGISTERS)
     subject = Subject(variant="label", binaries=(one, two), ours=True)
@@ -182,7 +182,7 @@ def test_a_macro_before_torch_expands_it(make: Making) -> None:
 
 
 def test_what_a_macro_stands_for_may_be_unknown(make: Making) -> None:
-    """CASE 65: if the macro's definition is not known (a source, a foreign wheel), a note says so; it is no fault."""
+    """CASE 65: if the macro's definition is not known (a source, a foreign wheel), a note says so, not a fault."""
     one, two = (registering(make, f"a/lib{name}.so", MACRO) for name in ("one", "two"))
     subject = Subject(variant=None, binaries=(one, two), ours=True, build=record("2.13.0"))
     assert [(item.code, item.message, item.warning) for item in operators.check(subject)] == [
@@ -210,7 +210,7 @@ def test_what_was_really_registered_goes_before_what_is_read(make: Making) -> No
 
 
 def test_the_definitions_of_a_file() -> None:
-    """They are those of the target that the file is named after, else of all targets; words alone are values."""
+    """They are those of the target that the file is named after, else of all targets; only words are values."""
     assert registered.definitions(TARGETS, "label/libone.so") == {"LIBRARY_NAME": {"pkg_one"}}
     assert registered.definitions(TARGETS, "two.cpython-311-x86_64-linux-gnu.so") == {"LIBRARY_NAME": {"pkg_two"}}
     assert registered.definitions(TARGETS, "libother.so") == {"LIBRARY_NAME": {"pkg_one", "pkg_two"}}

@@ -247,7 +247,7 @@ def test_symbols_of_siblings_are_theirs(make: Making) -> None:
 
 
 def test_a_stable_variant_with_unstable_symbols(make: Making) -> None:
-    """A stable-ABI variant may use torch's C functions alone; its C++ symbols are named as people know them."""
+    """A stable-ABI variant may use only torch's C functions; its C++ symbols are named as people know them."""
     names = ("aoti_torch_get_dim", PLAIN, "_ZTVN3c1010TensorTypeE", "_ZN5torch7LibraryC1Ev", "_ZN5torch7LibraryD1Ev")
     message = (
         "is in a stable-ABI variant, but needs at::_ops::add_Tensor::call, c10::TensorType, torch::Library of torch's "
@@ -296,7 +296,7 @@ def test_python_in_a_library(make: Making) -> None:
     assert not found.warning
 
 
-def test_python_in_a_library_of_modules_alone(make: Making) -> None:
+def test_python_in_a_library_of_only_modules(make: Making) -> None:
     """CASE 69: if only one Python opens the files (a variant with modules; a cp311 wheel), there is no finding."""
     helper = make.binary("my_pkg/_torch_ext/label/libcore.so", undefined=("PyErr_SetString",), soname="libcore.so")
     caller = module(make, "_C.cpython-311-x86_64-linux-gnu.so", needed=("libcore.so",))
@@ -421,7 +421,7 @@ def test_the_python_of_a_module(
 def test_the_limited_api(
     undefined: tuple[str, ...], promised: str | None, found: list[tuple[str, str]], make: Making
 ) -> None:
-    """``.abi3.so`` may need the limited API alone, in the state of the oldest Python that is promised."""
+    """``.abi3.so`` may need only the limited API, in the state of the oldest Python that is promised."""
     assert make.all(module(make, "_C.abi3.so", undefined=undefined), python=promised) == found
 
 

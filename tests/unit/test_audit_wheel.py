@@ -135,7 +135,7 @@ def test_a_wheel_that_is_built_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_merge_moved(tmp_path: Path) -> None:
-    """The manifest's places say where a file of several variants lies."""
+    """The manifest's places say where a file of several variants is."""
     files = {f"{LABEL}/libmy_ops.so": library()}
     path = wheels.ours(tmp_path, [(wheels.variant(LABEL, files), files)])
     content = manifest(path)
@@ -325,7 +325,7 @@ def test_any_json_as_manifest(content: object) -> None:
         assert {item.code for item in audit.audit_wheel(path)} <= {"manifest-invalid"}
 
 
-def test_what_is_no_wheel(tmp_path: Path) -> None:
+def test_what_is_not_a_wheel(tmp_path: Path) -> None:
     """What cannot be read as a wheel at all is one error."""
     path = tmp_path / "a-1-py3-none-any.whl"
     path.write_bytes(b"nothing")
@@ -419,7 +419,7 @@ def test_what_no_file_registers(text: str, data: bytes, told: str | None, tmp_pa
     assert unregistered(tmp_path, text, data=data, sources=tmp_path / "csrc") == ([message] if told else [])
 
 
-def test_a_namespace_that_is_no_text_of_the_file(tmp_path: Path) -> None:
+def test_a_namespace_that_is_not_a_text_of_the_file(tmp_path: Path) -> None:
     """Compilers put a short one into instructions; the build saw it registered."""
     text = "import torch\ntorch.ops.my_pkg.add(x)"
     assert unregistered(tmp_path, text, data=b"add(Tensor x)", namespaces=("my_pkg",)) == []
@@ -472,7 +472,7 @@ def imported(
     ],
 )
 def test_modules_that_nothing_has(line: str, missing: str | None) -> None:
-    """`import my_pkg` fails at a module that is no file of the package and in no variant."""
+    """`import my_pkg` fails at a module that is not a file of the package and in no variant."""
     files = {"use": line, "name": "", "sub/__init__": "from math import *", "sub/deep": "def f(): ..."}
     found = imported(files, ("_core",))
     where = "is `my_pkg._core` in the wheel" if missing == "_core" else "neither the package nor a variant has"

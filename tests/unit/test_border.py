@@ -344,7 +344,7 @@ def test_the_page_of_a_build_shows_no_foreign_text_raw(
 def test_markers_of_the_store_are_shown_as_text(
     marker: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`sdk list`, `verify` and `prune` read what lies in the store, whatever it is."""
+    """`sdk list`, `verify` and `prune` read what is in the store, whatever it is."""
     monkeypatch.setenv(store.VARIABLE, str(tmp_path))
     folder, _ = store.opened(tmp_path).make("stubs", "key", lambda _: {"title": "x"})
     store.release()

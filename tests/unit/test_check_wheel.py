@@ -45,7 +45,7 @@ def config(root: Path, **changes: object) -> Config:
     return Config(root=root, package="my_pkg", package_dir=root, source=root, **changes)  # type: ignore[arg-type]
 
 
-def test_the_size_and_the_largest_parts_are_said(wheel: Path, tmp_path: Path) -> None:
+def test_the_size_and_the_largest_parts_are_reported(wheel: Path, tmp_path: Path) -> None:
     """CASE 16: under the budget, the build ends with the wheel's size and what weighs most."""
     said: list[str] = []
     pipeline.check_wheel(wheel, config(tmp_path, max_size=1_000_000), layout(tmp_path), report=said.append)

@@ -55,7 +55,7 @@ def test_jobs_by_machine_and_image() -> None:
 
 
 def test_entries_go_to_the_runner_of_their_machine() -> None:
-    """An entry with a machine is built and tested there alone; without a runner, in the image for it, and emulated."""
+    """An entry with a machine is built and tested only there; without a runner, in the image for it, and emulated."""
     entries = [entry("any"), replace(entry("x"), machine="x86_64"), replace(entry("a"), machine="aarch64")]
     images = {"aarch64": "cross", "*": "plain_{machine}"}
 
@@ -369,7 +369,7 @@ def test_a_release_is_checked_before_it_is_published() -> None:
 
 @pytest.mark.parametrize("name", [*workflows.REUSABLE, *CALLERS])
 def test_workflows_grant_little(name: str) -> None:
-    """Nothing by default, reading in each job; only publishing may ask for a token, and stands in the caller.
+    """Nothing by default, reading in each job; only publishing may ask for a token, and is in the caller.
 
     What pushes a branch runs nothing of the project's matrix, and what opens the pull request has no code at all. What
     `follow-torch.yml` grants is what these two have, together: each job of the other file has its own.

@@ -60,7 +60,9 @@ def test_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--ignore", "rpath", str(path)]) == 0
 
 
-def test_an_unknown_code_is_told_before_the_wheel_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_code_is_reported_before_the_wheel_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The message knows the code that was meant."""
     assert main(["audit", "--ignore", "rpaths", str(tmp_path / "nothing.whl")]) == 1
     said = capsys.readouterr()
@@ -69,7 +71,7 @@ def test_an_unknown_code_is_told_before_the_wheel_is_read(tmp_path: Path, capsys
 
 @pytest.mark.performs("Give the path of a wheel")
 @pytest.mark.parametrize("command", ["audit", "inspect"])
-def test_what_is_no_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_a_wheel(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another file, a cut one, none at all: status 1, and one line on stderr that ends in what to do, which helps."""
     whole = wheel(tmp_path)
     cut = tmp_path / "cut" / whole.name

@@ -145,7 +145,7 @@ KEPT_HERE = {
 
 
 def test_what_a_build_needs_travels(tmp_path: Path) -> None:
-    """What an sdist would hold without hidden files, and what CMake files name; nothing that only lies there."""
+    """What an sdist would hold without hidden files, and what CMake files name; nothing that is only there."""
     write(tmp_path, {**SENT, **KEPT_HERE})
     options = {"source": "csrc"}
     config = configuration.parse(options, root=tmp_path, project_name="my-pkg", environ={})

@@ -102,7 +102,7 @@ def test_facts_are_quoted_for_cmake() -> None:
 
 
 def test_later_maps_are_the_closer_ones(job: Job) -> None:
-    """Compilers take the last map that matches: the work folder's come after the root that it lies in."""
+    """Compilers take the last map that matches: the work folder's come after the root that it is in."""
     assert package.mapped(job) == (
         (Path("/usr/include/python3.11"), "python/include"),
         (Path("/env"), "python"),
@@ -126,7 +126,7 @@ def test_ccache_sees_relative_paths_below_what_project_and_work_share(job: Job) 
 
 
 def test_our_own_ccache_has_its_folder_and_the_users_stays(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folder and size go to ours alone, and the user's settings and launchers go before them."""
+    """Folder and size go only to ours, and the user's settings and launchers go before them."""
     for name in ("CCACHE_DIR", "CCACHE_MAXSIZE", "CCACHE_CONFIGPATH", "CMAKE_CXX_COMPILER_LAUNCHER"):
         monkeypatch.delenv(name, raising=False)
 
@@ -216,7 +216,7 @@ def test_the_hatch_environments_own_variables_reach_the_compilers(job: Job, monk
     assert changes["SOURCE_DATE_EPOCH"] == "2"
 
 
-def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) -> None:
+def test_what_cmake_writes_into_the_sources_is_reported(job: Job, tmp_path: Path) -> None:
     """New and changed files are named, the first few; the work folder, hidden ones, dist and logs are not looked at."""
     work = tmp_path / "build" / "torch-ext"
     job = replace(job, config=replace(job.config, root=tmp_path, source=tmp_path / "csrc"), folder=work / "matrix.2.11")
@@ -240,7 +240,7 @@ def test_what_cmake_writes_into_the_sources_is_said(job: Job, tmp_path: Path) ->
 
 
 def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:
-    """With torch's own package asked for, its prefix is searched first."""
+    """With torch's own package requested, its prefix is searched first."""
     upstream = replace(job, config=replace(job.config, cmake=CMakeConfig(torch_package="upstream")))
     assert (surroundings.env_changes(upstream)["CMAKE_PREFIX_PATH"] or "").startswith(f"{job.folder}/torch:")
 
@@ -441,7 +441,7 @@ ninja: build stopped: subcommand failed.
 
 
 def test_a_place_outside_of_the_project_keeps_its_whole_path(tmp_path: Path) -> None:
-    """What lies elsewhere, or is not there, is left as the compiler writes it, but for what leads up and down again."""
+    """What is elsewhere, or is not there, is left as the compiler writes it, but for what leads up and down again."""
     header = tmp_path / "torch" / "x.h"
     header.parent.mkdir()
     header.touch()

@@ -25,7 +25,7 @@ from workbench import Fixed
         pytest.param("-O3 -std=c++17 -target-dir=x", None, id="none"),
     ],
 )
-def test_threads_of_nvcc_are_told(flags: str, word: str | None) -> None:
+def test_threads_of_nvcc_are_reported(flags: str, word: str | None) -> None:
     """They multiply what a job takes, unseen by the pool; a C++ target's flags are no matter of nvcc's."""
     said = ninja.threads([("ops CXX", "--threads 9"), ("ops CUDA", flags)])
     assert said is None if word is None else f"nvcc is called with {word}" in (said or "")
@@ -54,7 +54,7 @@ def test_what_a_compiler_that_was_killed_looks_like(output: str, *, killed: bool
     assert bool(ninja.KILLED.search(output)) is killed
 
 
-def test_what_a_program_prints_is_no_failure_of_a_file() -> None:
+def test_what_a_program_prints_is_not_a_failure_of_a_file() -> None:
     """Where Ninja says that one failed, the launchers of the entry are ended."""
     assert ninja._FAILED.match("FAILED: [code=1] a.o ")
     assert ninja._FAILED.match("FAILED: [code=-9] a.o ")
@@ -81,7 +81,7 @@ def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
 
 
 @pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
-def test_a_file_that_was_not_begun_is_no_failure(tmp_path: Path, *, failed: bool) -> None:
+def test_a_file_that_was_not_begun_is_not_a_failure(tmp_path: Path, *, failed: bool) -> None:
     """After a failure, launchers that wait are ended: the log has their sentence, not a second failure and command."""
     late = "sleep 0.5; echo 'not compiled: why' >&2; exit 75"
     edges = f"rule late\n  command = {late}\n  description = late\nbuild late: late\n"

@@ -382,7 +382,7 @@ INFO = "Metadata-Version: 2.1\nName: my_pkg\nVersion: 1.0\nRequires-Dist: torch<
 
 
 def test_sdists(tmp_path: Path) -> None:
-    """Files and commands of two sdists; an sdist beside a wheel is compared by its metadata, and that is said."""
+    """Files and commands of two sdists; an sdist beside a wheel is compared by its metadata, and that is reported."""
     old = sdist(tmp_path / "old", {"PKG-INFO": INFO, "csrc/a.h": "", "my_pkg.egg-info/entry_points.txt": ENTRY_POINTS})
     project = '[project.scripts]\nmy-tool = "my_pkg.tools:main"\n'
     new = sdist(tmp_path / "new", {"PKG-INFO": INFO, "pyproject.toml": project})

@@ -171,7 +171,7 @@ def test_reserved_options_are_hatchlings_own() -> None:
         assert f'config.get("{option}"' in source
 
 
-def test_wrong_types_are_all_told_at_once(project: Path) -> None:
+def test_wrong_types_are_all_reported_at_once(project: Path) -> None:
     """One error reports every wrong type, in a stable order; entries count from 1."""
     text = """
         cmake.args = "-Wno-dev"
@@ -204,7 +204,7 @@ def test_wrong_types_are_all_told_at_once(project: Path) -> None:
     ]
 
 
-def test_wrong_values_are_all_told_at_once(project: Path) -> None:
+def test_wrong_values_are_all_reported_at_once(project: Path) -> None:
     """One error reports every wrong value, with the values that are allowed."""
     text = """
         sdk = "thick"
@@ -345,7 +345,7 @@ def test_options_of_before_say_what_to_write(project: Path) -> None:
 
 
 @pytest.mark.performs("correct or remove it")
-def test_a_brace_that_is_no_field(project: Path) -> None:
+def test_a_brace_that_is_not_a_field(project: Path) -> None:
     """The option is named without its address, which may hold a password; without the brace it is right."""
     fault = (
         f"Option `index-url` {HOOK} has a brace that is not part of a field such as `{{cuda}}`; correct or remove it"
@@ -361,7 +361,7 @@ def test_a_brace_that_is_no_field(project: Path) -> None:
     [("", "auto"), ("compiler-launcher = 'none'", "none"), ("compiler-launcher = 'sccache'", "sccache")],
 )
 def test_compiler_launcher(project: Path, text: str, expected: str) -> None:
-    """A bare name is looked up later on PATH; it is no file of the project."""
+    """A bare name is looked up later on PATH; it is not a file of the project."""
     assert parse(project, text).compiler_launcher == expected
 
 
@@ -421,7 +421,7 @@ def test_jobs_from_the_environment(project: Path) -> None:
         (" 1 ", ""),
     ],
 )
-def test_a_date_that_is_none_is_told(project: Path, text: str, more: str) -> None:
+def test_a_date_that_is_none_is_reported(project: Path, text: str, more: str) -> None:
     """Milliseconds and text are refused in a sentence before any work: hatchling and compilers fail on them."""
     assert problems(project, "", environ={"SOURCE_DATE_EPOCH": text}) == [
         "Environment variable `SOURCE_DATE_EPOCH` must be a whole number of seconds since 1970, below 4354819200 "

@@ -33,7 +33,7 @@ def test_schema_is_what_is_declared() -> None:
 
 
 def test_each_field_of_the_configuration_is_declared_or_found() -> None:
-    """Nothing is configured past the declaration: what is no option is found by looking, or holds options itself."""
+    """Nothing is configured past the declaration: what is not an option is found by looking, or has options."""
     found = {"root", "package_dir", "cmake", "archs_source"}
     assert {field.name for field in fields(Config)} - set(declaration.declared(Config)) == found
     assert {field.name for field in fields(CMakeConfig)} == set(declaration.declared(CMakeConfig))

@@ -100,7 +100,7 @@ def test_the_interpreter_itself() -> None:
 
 
 def test_only_files_that_start_with_the_magic_are_elf(tmp_path: Path) -> None:
-    """A folder, a missing file and text are not ELF; asking is no error."""
+    """A folder, a missing file and text are not ELF; asking is not an error."""
     path = tmp_path / "x.so"
     assert not elf.is_elf(path)
     assert not elf.is_elf(tmp_path)
@@ -119,7 +119,7 @@ def test_only_files_that_start_with_the_magic_are_elf(tmp_path: Path) -> None:
         (b"\x7fELF\x09\x01" + bytes(20), "it is not for a machine of 64 bits, little-endian, as those of torch are"),
     ],
 )
-def test_what_is_no_elf_says_why(tmp_path: Path, data: bytes, why: str) -> None:
+def test_what_is_not_elf_says_why(tmp_path: Path, data: bytes, why: str) -> None:
     """The error names the file, the reason and the remedy."""
     with pytest.raises(ElfError) as caught:
         read(tmp_path, data)
@@ -222,7 +222,7 @@ def test_any_bytes_give_facts_or_an_elf_error(tmp_path: Path, changes: list[tupl
     ids=["crtfastmath.o", "one bit of two", "the next function", "crtfastmath.o of AArch64", "no write"],
 )
 def test_constructors_that_change_how_it_calculates(machine: str, code: str, *, found: bool, tmp_path: Path) -> None:
-    """The code of GCC's crtfastmath.o, by both machines, where linkers write addresses into relocations alone."""
+    """The code of GCC's crtfastmath.o, by both machines, where linkers write addresses only into relocations."""
     path = tmp_path / "lib.so"
     path.write_bytes(elves.shared_object(machine=machine, constructor=bytes.fromhex(code)))
     assert elf.read(path).takes_subnormals_for_zero is found

@@ -81,7 +81,7 @@ def test_the_c_library_is_missing(tmp_path: Path) -> None:
 
 
 def test_qemu_is_what_the_kernel_runs_such_programs_by(tmp_path: Path) -> None:
-    """Binfmt names the program, wherever it lies."""
+    """Binfmt names the program, wherever it is."""
     program(tmp_path / "elsewhere" / "qemu")
     (tmp_path / "qemu-aarch64").write_text(f"enabled\ninterpreter {tmp_path}/elsewhere/qemu\nflags: OCF\n")
     assert QEMU not in problems(None)

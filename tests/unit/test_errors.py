@@ -19,7 +19,7 @@ def test_what_entries_say_alike_is_written_once() -> None:
     )
 
 
-def test_one_mistake_is_told_once_whatever_stands_around_it() -> None:
+def test_one_mistake_is_reported_once_whatever_is_around_it() -> None:
     """Commands, options and progress differ between entries; the compiler's errors are the same, and are shown once."""
     failures = [
         CompileError(

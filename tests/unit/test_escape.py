@@ -30,7 +30,7 @@ def test_a_line(foreign: str, shown: str) -> None:
 
 
 def test_a_long_line_is_cut_in_its_middle() -> None:
-    """Both ends tell more than the middle; the result is no longer than was asked for."""
+    """Both ends tell more than the middle; the result is no longer than was requested."""
     shown = escape.line("begin" + "x" * 10_000_000 + "end", 100)
     assert len(shown) == 100
     assert shown.startswith("begin")

@@ -94,7 +94,7 @@ def test_nothing_to_be_found(tmp_path: Path) -> None:
     ],
 )
 def test_source_without_cmakelists(project: Path, source: str, fault: str) -> None:
-    """A named source that cannot be configured is told before any work, without looking elsewhere; so is the remedy."""
+    """A named source that cannot be configured is reported before any work, with the remedy."""
     assert faults(project, source=source) == [f"Option `source` {HOOK} {fault}"]
     assert faults(project, source="csrc") == []
     if "create it there" in fault:
@@ -157,7 +157,7 @@ def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["my_pkg", "my_pkg.ops"])
 def test_package_where_the_wheel_takes_it_from(tmp_path: Path, sources: dict[str, str], name: str) -> None:
-    """A layout that hatchling is told of needs no second option; a source folder of the same name is no package."""
+    """A layout that hatchling is told of needs no second option; a source folder of the same name is not a package."""
     folder = tmp_path / "bindings" / "python" / name.replace(".", "/")
     folder.mkdir(parents=True)
     (tmp_path / "my_pkg" / "ops").mkdir(parents=True)

@@ -37,8 +37,8 @@ def test_sizes(value: object, expected: int) -> None:
         (True, ""),
     ],
 )
-def test_what_is_no_size(value: object, shown: str) -> None:
-    """What is no size is refused with examples."""
+def test_what_is_not_a_size(value: object, shown: str) -> None:
+    """What is not a size is refused with examples."""
     with pytest.raises(ValueError, match="size") as caught:
         kinds.size(value)
     assert str(caught.value) == f"must be a number of bytes, or a size such as `100 MB` or `64 MiB`{shown}"
@@ -77,8 +77,8 @@ def test_policies(value: str, expected: str | None) -> None:
         ("2.28", ", not `2.28`"),
     ],
 )
-def test_what_is_no_policy(value: str, remedy: str) -> None:
-    """A policy with the machine's name, or a mistyped one, is told with what to write, which is one."""
+def test_what_is_not_a_policy(value: str, remedy: str) -> None:
+    """A policy with the machine's name, or a mistyped one, is reported with what to write, which is one."""
     with pytest.raises(ValueError, match="policy") as caught:
         kinds.policy(value)
     assert str(caught.value) == f"must be a policy such as `manylinux_2_28` or `2_28`, or `auto`{remedy}"
@@ -107,7 +107,7 @@ def test_architectures(value: str) -> None:
         ("8.0;9.0", ", not `8.0;9.0`"),
     ],
 )
-def test_what_is_no_architecture(value: str, remedy: str) -> None:
+def test_what_is_not_an_architecture(value: str, remedy: str) -> None:
     """For spellings of nvcc and CMake, the error gives torch's notation."""
     with pytest.raises(ValueError, match="architecture") as caught:
         kinds.architecture(value)

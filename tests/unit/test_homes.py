@@ -33,8 +33,8 @@ def test_a_home_that_can_be_made_is_left_alone(home: Path) -> None:
     assert (said, home.exists(), [name for name in VARIABLES if name in os.environ]) == ([], False, [])
 
 
-def test_what_is_used_instead_is_said_once(home: Path) -> None:
-    """All of it lies in a folder of this user alone; what the user set is kept."""
+def test_what_is_used_instead_is_reported_once(home: Path) -> None:
+    """All of it is in a folder of only this user; what the user set is kept."""
     home.touch()
     os.environ["UV_CACHE_DIR"] = "/mine"
     said: list[str] = []
@@ -54,8 +54,10 @@ def test_what_is_used_instead_is_said_once(home: Path) -> None:
 
 @pytest.mark.performs("set HOME to a folder that it can write")
 @pytest.mark.parametrize("way", ["HOME", "variables"])
-def test_what_is_said_to_set_is_enough(way: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another HOME, or the variables that are listed: nothing is replaced, and nothing is said."""
+def test_what_the_message_says_to_set_is_enough(
+    way: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another HOME, or the variables that are listed: nothing is replaced, and nothing is reported."""
     home.touch()
     said: list[str] = []
     with monkeypatch.context() as patch:

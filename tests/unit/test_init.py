@@ -70,7 +70,7 @@ def test_what_cuda_adds_is_apart(tmp_path: Path) -> None:
     )
 
 
-def test_files_of_cuda_on_both_faces_are_a_project_for_cuda_alone(tmp_path: Path) -> None:
+def test_files_of_cuda_on_both_faces_are_a_project_only_for_cuda(tmp_path: Path) -> None:
     """CMake ignores `.cu` without the language, and the module would lack what they define."""
     both = recorded(extension(kind="cuda", sources=("a.cpp", "k.cu")))
     (target,), _ = joined(tmp_path, both, k_cu="")
@@ -82,8 +82,8 @@ def test_files_of_cuda_on_both_faces_are_a_project_for_cuda_alone(tmp_path: Path
     assert "WITH_CUDA" not in text
 
 
-def test_a_library_is_told_from_a_module_by_what_linux_compiles(tmp_path: Path) -> None:
-    """`PyInit_` for Windows alone makes no module: a library of operators serves every Python."""
+def test_a_library_differs_from_a_module_by_what_linux_compiles(tmp_path: Path) -> None:
+    """`PyInit_` only for Windows makes no module: a library of operators serves every Python."""
     windows = "#ifdef _WIN32\nPyMODINIT_FUNC PyInit__C(void) { return NULL; }\n#endif\n" + LIBRARY
     (target,), _ = joined(tmp_path, recorded(extension()), a_cpp=windows)
     assert target.kind == "library"
@@ -146,7 +146,7 @@ def test_libraries_and_folders(tmp_path: Path) -> None:
     assert "find_package(CUDAToolkit REQUIRED)" in cmakelists.text("pkg", [target])
 
 
-def test_what_is_not_carried_over_is_told(tmp_path: Path) -> None:
+def test_what_is_not_carried_over_is_reported(tmp_path: Path) -> None:
     """Cython, files that something makes, and extensions of another package."""
     found, notes = joined(
         tmp_path,
@@ -316,7 +316,7 @@ def test_what_setup_installs_besides_the_package(tmp_path: Path) -> None:
 
 
 def test_what_a_project_table_leaves_to_setup_is_written_down(tmp_path: Path) -> None:
-    """Hatchling fills no dynamic field: what setup() or a file says stands in [project] itself."""
+    """Hatchling fills no dynamic field: what setup() or a file says is in [project] itself."""
     found, _ = joined(tmp_path, recorded(extension()), README_md="")
     existing = '[project]\nname = "p"\nversion = "1"\ndynamic = ["description", "dependencies", "readme", "urls"]\n'
     metadata = {"description": "d", "install_requires": ["six"]}
@@ -481,7 +481,7 @@ def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
 
 
 def test_what_only_the_face_without_cuda_has(tmp_path: Path) -> None:
-    """A flag or macro with another value without CUDA is under `else`; a project for CUDA alone has no condition."""
+    """A flag or macro with another value without CUDA is under `else`; a project only for CUDA has no condition."""
     cpu = extension(macros=(("GPU", "0"),), cxx=("-DFAST=0",))
     cuda = extension(kind="cuda", sources=("a.cpp", "k.cu"), macros=(("GPU", "1"),), cxx=("-DFAST=1",))
     found, _ = joined(tmp_path, recorded(cpu), recorded(cuda))
@@ -842,7 +842,7 @@ def test_a_first_matrix_is_small(tmp_path: Path) -> None:
     assert (exact.entries, exact.wider) == (6, None)
 
 
-def test_other_ways_to_load_are_told_with_their_line(tmp_path: Path) -> None:
+def test_other_ways_to_load_are_reported_with_their_line(tmp_path: Path) -> None:
     """Ctypes with a path, and a name in a string; several modules in one statement are changed as one is."""
     (tmp_path / "pkg").mkdir()
     text = (
@@ -957,7 +957,7 @@ def test_a_version_that_setup_reads_itself(
     assert project.version(tomlkit.document(), metadata, tmp_path) == expected
 
 
-def test_a_version_of_versioneer_is_told_once(tmp_path: Path) -> None:
+def test_a_version_of_versioneer_is_reported_once(tmp_path: Path) -> None:
     """Its own line names the way out; a line about a file that says the version does not fit."""
     (tmp_path / "pkg").mkdir()
     (tmp_path / "a.cpp").write_text(MODULE, encoding="utf-8")

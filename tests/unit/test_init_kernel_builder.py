@@ -359,7 +359,7 @@ def test_what_is_refused_is_mended(tmp_path: Path) -> None:
 
 
 def test_cuda_that_is_too_old_beside_a_cpu(tmp_path: Path) -> None:
-    """Where there is a CPU part, that is carried over, and the rest is said."""
+    """Where there is a CPU part, that is carried over, and the rest is reported."""
     text = SMALL.replace('["cpu"]', '["cpu", "cuda"]') + '\n[general.cuda]\nmaxver = "12.9"\n'
     made = kernel_builder.migrate(project(tmp_path, text))
     assert [list(each) for each in matrix(made)] == [["torch"]]

@@ -47,7 +47,7 @@ def test_no_two_names_share_a_place(names: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["m.2.8-../../outside", *sorted(RESERVED)])
 def test_the_folder_of_an_entry(name: str, tmp_path: Path) -> None:
-    """An entry's work lies below the work folder, and in no folder that has another use."""
+    """An entry's work is below the work folder, and in no folder that has another use."""
     entry = values.entry(name=name, torch_requirement="torch==2.8.*")
     assert (tmp_path / entry.folder).resolve().parent == tmp_path.resolve()
     assert entry.folder not in RESERVED

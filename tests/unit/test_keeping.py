@@ -154,7 +154,7 @@ def test_a_command_of_setup_that_runs_cmake(tmp_path: Path) -> None:
 
 
 def test_a_setup_of_scikit_build(tmp_path: Path) -> None:
-    """Its arguments for CMake are carried over, without those of the hook; its own modules of CMake are told."""
+    """Its arguments for CMake are carried over, without those of the hook; its own modules of CMake are reported."""
     own = "project(x LANGUAGES CXX CUDA)\n\nfind_package(PythonExtensions)\ninstall(TARGETS ops DESTINATION .)\n"
     given = {"source": "csrc", "args": ["-DX=1", "-DCMAKE_BUILD_TYPE=Release", "-GNinja", "-DPython_EXECUTABLE=/x"]}
     root = project(tmp_path)

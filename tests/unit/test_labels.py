@@ -28,7 +28,7 @@ from hatch_torch_ext.facts.backend import Backend
 def test_label_says_what_a_variant_is(
     identity: tuple[str, bool, str | None, bool | None, str, str | None], expected: str
 ) -> None:
-    """Every part of a variant's identity that a user's machine is asked for is in its label, and nothing else."""
+    """Every part of a variant's identity that a user's machine must match is in its label, and nothing else."""
     torch_minor, stable_abi, cuda, cxx11_abi, machine, python = identity
     made = labels.label(
         torch_minor=torch_minor,

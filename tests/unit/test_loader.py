@@ -38,7 +38,7 @@ SHA = hashlib.sha256(b"library").hexdigest()
 
 
 def variant(label: str, torch: str = "2.8", **fields: Any) -> Variant:
-    """Return a CPU variant with one library, unless said otherwise."""
+    """Return a CPU variant with one library, unless stated otherwise."""
     library = VariantFile(path=f"{label}/libops.so", kind="library", sha256=SHA, size=7, registers=True)
     library = replace(library, installed="libops.so")
     plain = Variant(
@@ -339,7 +339,7 @@ def test_with_a_mock_of_torch_nothing_is_loaded(mock: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("variable", ["TORCH_EXT_VARIANT", "MY_PKG_TORCH_EXT_VARIANT"])
-def test_the_python_side_alone_is_a_switch(variable: str, tmp_path: Path) -> None:
+def test_only_the_python_side_is_a_switch(variable: str, tmp_path: Path) -> None:
     """Case 47: ``none`` loads no variant and imports no torch, so a broken one does not matter; without a word."""
     module_of(tmp_path, variant("a"))
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13')\n", encoding="utf-8")
@@ -419,7 +419,7 @@ def test_odd_interpreters(tmp_path: Path) -> None:
     assert "\nMore: python -m my_pkg._variants\n" in done.stderr
 
 
-def test_what_is_chosen_and_missing_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_chosen_and_missing_is_not_a_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The explanation of a damaged installation has the reason, the remedy and a status of 1; so has ``--renew``."""
     module = module_of(tmp_path, variant("one", "2.10"))
     module.facts = lambda: {**HERE, **TORCH}
@@ -481,7 +481,7 @@ def test_what_is_foreign_is_cut_and_never_raw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("close", ["import sys; sys.stderr.close(); ", "import os; os.close(2); "])
-def test_a_trace_that_nobody_reads_is_no_error(close: str, tmp_path: Path) -> None:
+def test_a_trace_that_nobody_reads_is_not_an_error(close: str, tmp_path: Path) -> None:
     """TRACE with stderr closed: the package is imported all the same."""
     module_of(tmp_path, variant("a"))
     program = f"import my_pkg._variants as v; {close}v._part('help').trace(v.choose(must=False)); print('traced')"
@@ -609,7 +609,7 @@ def test_without_torch_it_says_which_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_torch_that_is_not_there_is_no_accident(tmp_path: Path) -> None:
+def test_torch_that_is_not_there_is_not_an_accident(tmp_path: Path) -> None:
     """A Python without torch really gets that message from ``load()``, and nothing is printed besides."""
     module_of(tmp_path, variant("b", "2.9"))
     done = run(tmp_path, "-c", "import my_pkg._variants; my_pkg._variants.load()")
@@ -619,7 +619,7 @@ def test_torch_that_is_not_there_is_no_accident(tmp_path: Path) -> None:
     assert reason.endswith("built for torch 2.9, found no torch")
 
 
-def test_a_torch_that_does_not_import_is_told_as_it_is(tmp_path: Path) -> None:
+def test_a_torch_that_does_not_import_is_reported_as_it_is(tmp_path: Path) -> None:
     """If torch is installed but broken, the user sees torch's own error."""
     module_of(tmp_path, variant("b", "2.9"))
     (tmp_path / "torch.py").write_text("import libgone\n", encoding="utf-8")
@@ -627,7 +627,7 @@ def test_a_torch_that_does_not_import_is_told_as_it_is(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'libgone'"
 
 
-def test_many_variants_are_told_by_rule(tmp_path: Path) -> None:
+def test_many_variants_are_reported_by_rule(tmp_path: Path) -> None:
     """The whole message for a wheel of 42: a line for each rule with everything that was built, the nearest torch."""
     variants = [variant(f"c{minor}", f"2.{minor}") for minor in range(4, 10)]
     variants += [variant(f"g{minor}", f"2.{minor}", cuda="12.8", cxx11_abi=minor > 6) for minor in range(4, 11)]
@@ -794,7 +794,7 @@ def test_another_python_or_machine_is_named_where_torch_cannot_help(tmp_path: Pa
     assert "\nUse another system,\nor a newer release" in text
 
 
-def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_told(tmp_path: Path) -> None:
+def test_a_cpu_variant_on_a_gpu_torch_is_a_fallback_that_is_reported(tmp_path: Path) -> None:
     """Once, with what was built for CUDA and why not: only where the package has CUDA variants at all."""
     module = module_of(tmp_path, variant("cpu", "2.10"), variant("gpu", "2.9", cuda="12.8"))
     cuda = {**HERE, **TORCH, "backend": "CUDA 12.8"}
@@ -976,7 +976,7 @@ def test_a_pruned_installation_says_so_and_knows_the_way_back(tmp_path: Path) ->
     ]
 
 
-def test_a_pruned_variant_that_would_fit_is_no_missing_file(tmp_path: Path) -> None:
+def test_a_pruned_variant_that_would_fit_is_not_a_missing_file(tmp_path: Path) -> None:
     """Another torch came after `prune`: the error says pruned, not that a file cannot be read; the command tells it."""
     module = module_of(tmp_path, variant("fits", "2.10"), variant("old", "2.8"))
     pruned_of(module, "fits")

@@ -33,7 +33,7 @@ def entries(*names: str, environment: str = "matrix", **declared: list[str]) -> 
 def expand(
     envs: dict[str, dict[str, str]], dependencies: dict[str, list[str]], pythons: dict[str, str] | None = None
 ) -> tuple[Entry, ...]:
-    """Expand with no Python asked for where ``pythons`` names none."""
+    """Expand with no Python requested where ``pythons`` names none."""
     return declaring.expand(envs, dependencies, {name: (pythons or {}).get(name) for name in envs})
 
 
@@ -285,7 +285,7 @@ def test_a_release_is_not_taken_for_a_cuda_version() -> None:
 
 
 def test_globs_are_case_sensitive_and_match_as_a_whole() -> None:
-    """A part of a name is no match."""
+    """A part of a name is not a match."""
     with pytest.raises(ConfigurationError):
         matrix.select(entries("2.8", torch=[]), only=["2.8", "MATRIX.2.8", "torch2.8"])
 
@@ -377,7 +377,7 @@ def test_machine_tells_entries_apart() -> None:
         matrix.select(own)
 
 
-def test_wrong_machine_is_told_with_the_right_word() -> None:
+def test_wrong_machine_is_reported_with_the_right_word() -> None:
     """For another name of a machine, the error gives ours; for an unknown one, both machines."""
     envs = {f"m.{machine}": {"torch": "2.8", "machine": machine} for machine in ("arm64", "riscv64")}
     assert problems(envs, {name: ["torch==2.8.*"] for name in envs}) == [
@@ -395,7 +395,7 @@ def test_markers_are_those_of_the_entrys_machine() -> None:
 
 
 def test_another_torch_is_built_for_this_machine() -> None:
-    """A matrix for another machine alone says nothing of the machine on which a build at first use runs."""
+    """A matrix only for another machine says nothing of the machine on which a build at first use runs."""
     found = entries("2.8-aarch64-fast", "2.9-aarch64-fast", torch=[], machine=[], flavour=[])
     assert matrix.common(found).variables == (("flavour", "fast"),)
 

@@ -70,7 +70,7 @@ def targets(layout: Layout) -> list[str]:
 
 
 def test_files_of_one_variant_keep_their_place(tmp_path: Path) -> None:
-    """What is in one variant alone lies in the folder of its label."""
+    """What is in only one variant is in the folder of its label."""
     layout = merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], package="pkg", distribution="d")
     assert targets(layout) == ["_torch_ext/a/x.so"]
 
@@ -210,7 +210,7 @@ def test_platform_tag_is_the_strictest(tmp_path: Path) -> None:
     assert merge.merge(variants, package="pkg", distribution="d").tag == "py3-none-manylinux_2_28_x86_64"
 
 
-def test_a_higher_policy_that_is_asked_for_is_used(tmp_path: Path) -> None:
+def test_a_higher_policy_that_is_requested_is_used(tmp_path: Path) -> None:
     """`manylinux` may promise less than what the symbols meet."""
     variant = built(tmp_path, "a", {"a/x.so": "1"}, versions=("GLIBC_2.17",))
     layout = merge.merge([variant], package="pkg", manylinux="manylinux_2_34", distribution="d")
@@ -297,7 +297,7 @@ def test_any_order_gives_the_same_layout_manifest_and_sbom(tmp_path: Path) -> No
 
 
 def test_the_manifest_gives_the_variants_back(tmp_path: Path) -> None:
-    """What stands in manifest.json is read back to the same variants, with the place of each file."""
+    """What is in manifest.json is read back to the same variants, with the place of each file."""
     layout = merge.merge([built(tmp_path, "a", {"a/x.so": "1"})], package="pkg", distribution="d")
     data = json.loads(layout.manifest)
     item = data["variants"][0]
@@ -321,7 +321,7 @@ def test_wheels_of_one_version_require_the_same_in_their_manifests_too(tmp_path:
 
 
 def test_largest_files(tmp_path: Path) -> None:
-    """The largest parts come first, as many as are asked for."""
+    """The largest parts come first, as many as are requested."""
     layout = merge.merge(
         [built(tmp_path, "a", {"a/s.so": "1", "a/m.so": "22", "a/l.so": "333"})],
         package="pkg",

@@ -74,7 +74,7 @@ def described(label: str, **changes: object) -> tuple[Variant, dict[str, bytes]]
 
 @pytest.fixture
 def fat(tmp_path: Path) -> Path:
-    """Return a wheel for the CPU, CUDA 12 and CUDA 13 as a build leaves it; its author asked for manylinux_2_28."""
+    """Return a wheel for the CPU, CUDA 12 and CUDA 13 as a build leaves it; its author requested manylinux_2_28."""
     built = [
         described(CPU),
         described(CU12, backend="cuda", cuda="12.8", archs=("8.0", "9.0")),
@@ -121,7 +121,7 @@ def test_a_wheel_whose_loader_is_one_file_is_merged(tmp_path: Path) -> None:
 
 
 def test_a_wheel_is_cut_by_backend(fat: Path, tmp_path: Path) -> None:
-    """One wheel for each CUDA major and one for the CPU, each still with its torches; the fat one lies beside them."""
+    """One wheel for each CUDA major and one for the CPU, each still with its torches; the fat one is beside them."""
     cut = variantwheels.cut(fat, out=tmp_path / "out")
     assert {label: labels(wheel) for label, wheel in cut.wheels} == {"cu13": [CU13], "cu12": [CU12], "null": [CPU]}
     assert [wheel.name for _, wheel in cut.wheels] == [
@@ -309,7 +309,7 @@ def test_a_build_number_is_kept(fat: Path, tmp_path: Path) -> None:
 
 
 def test_one_backend_is_nothing_to_cut(tmp_path: Path) -> None:
-    """A wheel for the CPU alone serves everybody as it is."""
+    """A wheel only for the CPU serves everybody as it is."""
     wheel = wheels.ours(tmp_path, [described(CPU)])
     with pytest.raises(MergeError) as caught:
         variantwheels.cut(wheel, out=tmp_path / "out")
@@ -399,7 +399,7 @@ def test_two_versions_in_one_call(fat: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("name an empty folder", "name another with `-o`")
-def test_a_folder_with_other_files_is_no_index(fat: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_an_index(fat: Path, tmp_path: Path) -> None:
     """Nothing is written among them, nor over a file; an empty folder is taken, and that of an index, again."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
@@ -543,7 +543,7 @@ def test_a_wheel_that_was_not_fetched_whole(
 
 @pytest.mark.performs("leave one of them out of the matrix")
 def test_variants_of_one_name_in_an_index(tmp_path: Path) -> None:
-    """No file takes another's place: which variants they are is told, and without one of them there is an index."""
+    """No file takes another's place: which variants they are is reported, and without one of them there is an index."""
     both = [described(f"torch{torch}_cpu_cxx11_x86_64", torch=torch) for torch in ("2.28", "22.8")]
     (tmp_path / "one").mkdir()
     fat, one = (

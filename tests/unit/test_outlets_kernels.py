@@ -234,7 +234,7 @@ def test_merging_other_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.performs("`from . import` and the names", "{}: change {} line{}")
-def test_absolute_imports_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_absolute_imports_are_reported_with_their_lines(tmp_path: Path) -> None:
     """Each line, with what to write instead; with that written, a kernel is made."""
     bad = {
         "my_pkg/__init__.py": b"from my_pkg import _variants\nfrom my_pkg._ops import ops\nimport my_pkg.sub.deep\n",
@@ -257,7 +257,7 @@ def test_absolute_imports_are_told_with_their_lines(tmp_path: Path) -> None:
     assert kernels.write(wheel(tmp_path / "2", extra=good), out=tmp_path / "out").variants
 
 
-def test_operators_named_in_python_are_told(tmp_path: Path) -> None:
+def test_operators_named_in_python_are_reported(tmp_path: Path) -> None:
     """Where the namespace changes, Python that spells it out would not find its operators."""
     bad = {"my_pkg/fake.py": b'import torch\ntorch.ops.my_pkg.f(1)\ntorch.library.register_fake("my_pkg::f", None)\n'}
     fat = wheel(tmp_path, extra=bad)
@@ -277,7 +277,7 @@ def test_a_package_without_a_place_for_the_name(tmp_path: Path) -> None:
 
 
 def test_operators_of_one_name_in_every_build(tmp_path: Path) -> None:
-    """TORCH_LIBRARY with a fixed name is told with the line to change; --keep-namespace takes it as it is."""
+    """TORCH_LIBRARY with a fixed name is reported with the line to change; --keep-namespace takes it as it is."""
     files = {f"{CPU}/libx.so": b"ELF without a field"}
     variant = wheels.variant(CPU, files)
     fat = wheel(tmp_path, (variant, files))

@@ -76,7 +76,7 @@ def spoken(folder: Path) -> str:
     return "\n".join(texts)
 
 
-def test_messages_of_the_page_on_troubleshooting_are_said() -> None:
+def test_messages_of_the_page_on_troubleshooting_are_printed() -> None:
     """Each message that the page explains is one of ours, to the letter: whoever changes it changes the page."""
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").split("## Messages of the build")[1]
     messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)

@@ -39,7 +39,7 @@ def test_a_machine_without_bounds(tmp_path: Path) -> None:
 
 
 def test_the_newer_layout_counts_every_folder_above(tmp_path: Path) -> None:
-    """A limit of a parent folder holds too; file caches do not count as used; `max` is no limit."""
+    """A limit of a parent folder holds too; file caches do not count as used; `max` is not a limit."""
     bounded = made(
         tmp_path,
         {
@@ -59,7 +59,7 @@ def test_the_newer_layout_counts_every_folder_above(tmp_path: Path) -> None:
     assert bounded.processes_left() == 40
 
 
-def test_the_older_layout_and_a_container_that_sees_its_mount_alone(tmp_path: Path) -> None:
+def test_the_older_layout_and_a_container_that_sees_only_its_mount(tmp_path: Path) -> None:
     """The path is that of the host, and does not exist here: the limits are those of the mount."""
     bounded = made(
         tmp_path,

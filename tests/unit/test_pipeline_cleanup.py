@@ -46,7 +46,7 @@ def preparing(work: Path, leftovers: Leftovers, *, name: Callable[[int], object]
 
 
 def test_a_large_matrix_needs_few_environments(tmp_path: Path) -> None:
-    """Each entry has its own: never more than asked for, each there while its entry is built, and none at the end."""
+    """Each entry has its own: never more than requested, each there while its entry is built, and none at the end."""
     leftovers = Leftovers(tmp_path, most=3)
     with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
         for number in ENTRIES:
@@ -59,7 +59,7 @@ def test_a_large_matrix_needs_few_environments(tmp_path: Path) -> None:
 
 
 def test_an_environment_of_all_is_there_for_each(tmp_path: Path) -> None:
-    """Entries that differ in torch alone share one: it is there while any of them is built."""
+    """Entries that differ only in torch share one: it is there while any of them is built."""
     leftovers = Leftovers(tmp_path, most=3)
     with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda _: "shared")) as made:
         for number in ENTRIES:

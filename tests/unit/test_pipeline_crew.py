@@ -31,7 +31,7 @@ def test_later_items_are_made_while_an_earlier_one_is_used() -> None:
     assert used == [(1, 1), (2, 4), (3, 9)]
 
 
-def test_a_failure_is_of_its_item_alone() -> None:
+def test_a_failure_is_only_of_its_item() -> None:
     """It is raised where that item is used; those after it are made all the same."""
 
     def make(item: int) -> float:

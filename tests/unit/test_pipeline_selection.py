@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.performs("add entries without the variable `machine`")
-def test_a_matrix_for_another_machine_alone(tmp_path: Path) -> None:
+def test_a_matrix_only_for_another_machine(tmp_path: Path) -> None:
     """The error names this machine; with an entry that names it too, or none, that entry is built."""
     here = platform.machine()
     config = Config(root=tmp_path, package="my_pkg", package_dir=tmp_path, source=tmp_path)
@@ -46,9 +46,7 @@ def test_a_matrix_for_another_machine_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["only", "skip"])
-def test_a_selection_of_nothing_names_where_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
+def test_a_selection_of_nothing_names_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     """Globs of a variable, which a shell keeps for hours, are not looked for in the options."""
     entry = values.entry(name="matrix.2.8", torch_requirement="torch==2.8.*", torch="2.8")
     glob = {"only": "matrix.3*", "skip": "*"}[option]

@@ -170,7 +170,7 @@ def test_who_waits_for_another_entry_lends_its_job(pool: Pool, tmp_path: Path) -
 
 
 def test_messages_that_follow_each_other_stay_apart(server: TokenServer) -> None:
-    """A token that is given back and asked for at once: the lock that it was lent for was free a moment later."""
+    """A token that is given back and requested at once: the lock that it was lent for was free a moment later."""
     client = once.Connection(str(server.path), "kernel.o")
     client.socket.settimeout(20)
     client.take()

@@ -79,7 +79,7 @@ def test_what_no_policy_promises() -> None:
     assert policy.unpromised("machine190", "glibc", asked) == ()
 
 
-def test_the_floor_is_the_newest_glibc_that_is_asked_for() -> None:
+def test_the_floor_is_the_newest_glibc_that_is_requested() -> None:
     """2.17 is above 2.4; without a glibc version among the symbols, the policy's own counts."""
     found = policy.lowest("x86_64", "glibc", ["GLIBC_2.4", "GLIBC_2.17"])
     assert policy.floor("glibc", found, ["GLIBC_2.4", "GLIBC_2.17"]) == "2.17"

@@ -102,7 +102,7 @@ def test_links_that_lead_out(site: Path, tmp_path: Path, link: str) -> None:
     assert len(found) == (link.endswith(GONE))
 
 
-def test_files_that_are_links_go_alone(site: Path, tmp_path: Path) -> None:
+def test_only_files_that_are_links_go(site: Path, tmp_path: Path) -> None:
     """An installer may have linked files into its cache: the link is removed, and the cache is not changed."""
     for file in ("libx.so", "../manifest.json"):
         installed = site / "my_pkg/_torch_ext" / GONE / file

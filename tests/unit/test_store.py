@@ -337,7 +337,7 @@ def test_what_is_not_a_folder_among_the_items(tmp_path: Path) -> None:
 
 
 def test_private(tmp_path: Path) -> None:
-    """A store is made for its user alone, whatever the umask."""
+    """A store is made only for its user, whatever the umask."""
     store.opened(tmp_path / "store")
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
 
@@ -375,7 +375,7 @@ def test_an_empty_folder_of_everybody_becomes_private(tmp_path: Path) -> None:
 def test_no_work_where_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The work folder of an unpacked sdist lies in the cache only if that is private; the commands say what to do.
+    """The work folder of an unpacked sdist is in the cache only if that is private; the commands say what to do.
 
     A folder of one's own is then taken.
     """

@@ -1,4 +1,4 @@
-"""Which driver runs which CUDA: every row of the table, and what lies between and beyond."""
+"""Which driver runs which CUDA: every row of the table, and what is between and beyond."""
 
 from __future__ import annotations
 

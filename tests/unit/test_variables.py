@@ -86,7 +86,7 @@ def test_a_finished_entry_depends_on(name: str, task: Task) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - set(MADE_OF)))
 def test_a_finished_entry_does_not_depend_on(name: str, task: Task) -> None:
-    """What changes no result is no reason to build again."""
+    """What changes no result is not a reason to build again."""
     assert memory._key(task, {}) == memory._key(task, {name: "/one"})
 
 

@@ -1,4 +1,4 @@
-"""A variant survives JSON, and what is no variant is refused by the name of the field."""
+"""A variant survives JSON, and what is not a variant is refused by the name of the field."""
 
 from __future__ import annotations
 

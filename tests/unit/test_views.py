@@ -1,4 +1,4 @@
-"""What is seen of a build, out of its events alone: lines, GitHub's commands, the table of a terminal, the timeline."""
+"""What is seen of a build, only out of its events: lines, GitHub's commands, the table of a terminal, the timeline."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_plain_lines() -> None:
     ]
 
 
-def test_what_is_to_be_added_stands_in_the_line() -> None:
+def test_what_is_to_be_added_is_in_the_line() -> None:
     """A message that gives lines to add is whole in the line of the failed entry, not cut off at the colon."""
     lines = "  install(TARGETS a\n    DESTINATION .)"
     message = f"CMake installs nothing. Add to CMakeLists.txt:\n{lines}\nThe whole log is x"

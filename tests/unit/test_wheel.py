@@ -149,7 +149,7 @@ def test_a_damaged_member(tmp_path: Path) -> None:
         (b"PK\x05\x06" + bytes(18), "has no .dist-info folder, and a wheel has one"),
     ],
 )
-def test_what_is_no_wheel(data: bytes, message: str, tmp_path: Path) -> None:
+def test_what_is_not_a_wheel(data: bytes, message: str, tmp_path: Path) -> None:
     """A file that is not an archive, or an empty one, is one clean error that names the file."""
     path = tmp_path / NAME
     path.write_bytes(data)
@@ -163,7 +163,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read(tmp_path / NAME, tmp_path)
 
 
-def test_a_name_that_is_no_wheels(tmp_path: Path) -> None:
+def test_a_name_that_is_not_a_wheels(tmp_path: Path) -> None:
     """A wheel under another name cannot be judged: the error says which form is meant."""
     path = wheels.write(tmp_path, {}).rename(tmp_path / "download.zip")
     with pytest.raises(WheelError) as caught:
