@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+import zlib
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -33,6 +34,7 @@ from hatch_torch_ext.values import Layout, PlacedVariant
 if TYPE_CHECKING:
     from types import ModuleType
 
+TEMPLATE = loader.RESOURCES / "_variants.py"
 RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
 SHA = hashlib.sha256(b"library").hexdigest()
 
@@ -505,8 +507,12 @@ def test_both_ends_of_a_file_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_loader_is_read_in_a_few_minutes() -> None:
-    """What every process runs is one file of 800 lines; what builds at first use is only where sources are."""
+    """What every process runs is one file of 800 lines; what builds at first use is only where sources are.
+
+    A wheel without sources has less than 24 kB of the two files, as archives pack them.
+    """
     assert len(loader.template().splitlines()) <= 800
+    assert sum(len(zlib.compress(path.read_bytes())) for path in [*loader.parts(fallback=False).values(), TEMPLATE]) < 24_000
     assert sorted(loader.parts(fallback=False)) == ["_torch_ext/help.py"]
     assert sorted(loader.parts(fallback=True)) == ["_torch_ext/build.py", "_torch_ext/help.py"]
 

@@ -766,10 +766,12 @@ def _without_help() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``python -m <package>._variants``; exit status 1 if no variant fits or a check fails, 2 for wrong usage."""
-    run = _helped("command_line", None)
-    if run is None:
+    try:
+        run = _part("help").main
+    except Exception:  # noqa: BLE001 - whatever a damaged file raises
         print(choose(must=False).table(), _without_help(), sep="\n")
-    return 1 if run is None else int(run(arguments))
+        return 1
+    return int(run(arguments))
 
 
 # 5. The data; the page "loader" of hatch-torch-ext's documentation explains each field -------------------------------

@@ -1,16 +1,8 @@
 """Messages of the loader with their remedies, checks of its files, and ``python -m <package>._variants``.
 
 The same in every package. ``_variants.py`` runs this file for the few processes that need it, and puts itself into it
-as ``loader``. A part begins with what is called from outside of it.
-
-1. Nothing fits: the reasons, and the commands that help.
-2. Something fits: what is told of it.
-3. It is registered already, by another library of this process.
-4. The dynamic linker refuses it, or misses a library.
-5. A file is not what was built: damaged, pruned, without its symbols, or changed and renewed.
-6. The command line.
-
-The syntax is that of Python 3.8.
+as ``loader``. Six parts, each from what is called from outside of it to what that calls. The syntax is that of Python
+3.8.
 """
 
 from __future__ import annotations
@@ -710,11 +702,6 @@ def is_asked() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def command_line() -> Callable[[Sequence[str]], int]:
-    """Return the command line, which raises its own errors."""
-    return main
 
 
 def main(arguments: Sequence[str]) -> int:
