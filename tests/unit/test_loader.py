@@ -512,7 +512,8 @@ def test_the_loader_is_read_in_a_few_minutes() -> None:
     A wheel without sources has less than 24 kB of the two files, as archives pack them.
     """
     assert len(loader.template().splitlines()) <= 800
-    assert sum(len(zlib.compress(path.read_bytes())) for path in [*loader.parts(fallback=False).values(), TEMPLATE]) < 24_000
+    files = [TEMPLATE, *loader.parts(fallback=False).values()]
+    assert sum(len(zlib.compress(file.read_bytes())) for file in files) < 24_000
     assert sorted(loader.parts(fallback=False)) == ["_torch_ext/help.py"]
     assert sorted(loader.parts(fallback=True)) == ["_torch_ext/build.py", "_torch_ext/help.py"]
 
