@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hatch_torch_ext import config as configuration
+from hatch_torch_ext import pipeline
 from hatch_torch_ext.cmake import buildfolder
 from hatch_torch_ext.facts import project
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.pipeline import memory
 from hatch_torch_ext.pipeline.memory import Memory
 from hatch_torch_ext.values import Entry, Task
@@ -196,3 +198,10 @@ def test_a_configure_step_that_was_killed_begins_anew(tmp_path: Path, monkeypatc
     buildfolder.end_configuring(job)
     buildfolder.begin_configuring(job)
     assert (build / "CMakeCache.txt").exists()
+
+
+def test_where_nothing_is_compiled_a_job_is_taken_for_one_of_the_cpu(task: Task, tmp_path: Path) -> None:
+    """The build of what is finished already reserves what the smallest compile job needs."""
+    history = memory.History(tmp_path)
+    assert pipeline._per_job(task.config, [], history) == Backend("cpu").memory
+    assert pipeline._per_job(task.config, [task], history) >= Backend("cpu").memory

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import audit, merge, store
 from hatch_torch_ext.base.errors import AuditError, BuildError, ConfigurationError
 from hatch_torch_ext.facts import archs, labels
+from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.variant import BUILD, HELP
 from hatch_torch_ext.matrix import CURRENT
@@ -319,4 +320,4 @@ def _per_job(config: Config, tasks: Sequence[Task], history: History) -> int:
     known = [took.peak for task in tasks if (took := history.of(task.name)) is not None and took.peak]
     if len(known) == len(tasks) and known:
         return max(known)
-    return max([*(task.entry.assumed.memory for task in tasks), *known])
+    return max([Backend("cpu").memory, *(task.entry.assumed.memory for task in tasks), *known])
