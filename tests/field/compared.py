@@ -61,6 +61,16 @@ MORE = (
     _more("detectron2", "02b5c4e29"),
     _more("torchrl", "ae9719f17"),
     _more("torchopt", "960fb0aa5"),
+    _more("quad-iou", "0.2.0"),
+    _more("torchdtw", "0.4.2"),
+    _more("dbscan-torch", "0.2.0"),
+    _more("lanms-pytorch", "1.0.3"),
+    _more("torch-ms-deform-attn", "0.1.1"),
+    _more("torch-ans", "0.4.0"),
+    _more("torch-projectors", "0.13.1"),
+    _more("torchcompactradius", "0.5.5"),
+    _more("beamgrad", "2.3.0", "--force"),
+    _more("fast_rnnt", "1.3"),
 )
 """Projects that are compared, and whose operators are not compared with a reference."""
 TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy")

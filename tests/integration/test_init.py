@@ -270,16 +270,63 @@ def test_a_setup_that_builds_nothing_without_cuda(tmp_path: Path) -> None:
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
 
 
+INSISTS = """
+import os, shutil, subprocess, torch
+from setuptools import setup, Extension
+from setuptools.command.build_ext import build_ext
+try:
+    import iniconfig
+except ImportError:
+    iniconfig = None
+if torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ:
+    raise RuntimeError("set TORCH_CUDA_ARCH_LIST")
+with open("pkg/_built.py", "w") as stream:
+    stream.write(f"TORCH = '{torch.__version__}'\\nCUDA = {torch.version.cuda!r}\\n")
+
+class Build(build_ext):
+    def build_extension(self, extension):
+        os.makedirs(self.build_temp, exist_ok=True)
+        flags = f"-DWITH_TESTS=OFF -DTORCH={torch.__path__[0]} -DCUDA={torch.version.cuda}"
+        os.system(f"cd {self.build_temp}\\ncmake -G Ninja {flags} {os.getcwd()}\\nmake -j")
+        self.spawn([shutil.which("cmake"), "--build", "."])
+        shutil.copy("there/is/none.so", self.build_lib)
+
+setup(name=str(iniconfig and iniconfig.__name__), packages=["pkg"], version="1", cmdclass={"build_ext": Build},
+      ext_modules=[Extension("_ops", [])])
+"""
+
+
+def test_what_a_setup_insists_on(tmp_path: Path) -> None:
+    """It has what pyproject.toml requires, and architectures; its stamps and what it gives to CMake are known."""
+    needs = '[build-system]\nrequires = ["setuptools", "torch>=2", "iniconfig"]\n'
+    cmake = "project(ops CXX)\nadd_library(core SHARED core.cpp)\npybind11_add_module(_ops ops.cpp)\n"
+    files = {"pyproject.toml": needs, "CMakeLists.txt": cmake, "core.cpp": "", "ops.cpp": "PYBIND11_MODULE(_ops, m) {}"}
+    root = project(tmp_path, INSISTS, **files)
+    with recording.environment(root) as python:
+        cpu, cuda = recording.record(root, torch="2.13", python=python)
+    assert cpu.metadata["name"] == "iniconfig"
+    assert cpu.stamps == (("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = None\n"),)
+    assert cuda.stamps == (("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = '13.0'\n"),)
+    assert cpu.commanded == {"source": ".", "args": ["-DWITH_TESTS=OFF", "-DCUDA=None"]}
+    migration = migrating.assemble(root, cpu, cuda, [], torch=["2.13"], pythons=["3.11"])
+    files = dict(migration.files)
+    assert 'args = ["-DWITH_TESTS=OFF"]' in files["pyproject.toml"]
+    installed = "install(TARGETS core LIBRARY DESTINATION .)\ninstall(TARGETS _ops LIBRARY DESTINATION .)\n"
+    assert files["CMakeLists.txt"] == f"{cmake}\n{installed}"
+    assert [note.text for note in migration.notes] == ["writes `pkg/_built.py` while it runs"]
+
+
 @pytest.mark.performs("--argument")
 def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
     """Extensions that are declared by a word on the command line: the remedy of the message, performed."""
     text = (
         "import sys\nfrom setuptools import setup, Extension\n"
-        "given = [Extension('pkg.plain', ['plain.c'])] if 'ext' in sys.argv else []\n"
+        "given = [Extension('pkg.plain', ['plain.c'])] if 'ext' in sys.argv else print('no ext') or []\n"
         "setup(name='pkg', version='1', packages=['pkg'], ext_modules=given)\n"
     )
     root = project(tmp_path, text, **{"plain.c": PLAIN})
-    assert "add `--argument ext`" in command(root, "--dry-run", check=False).stderr
+    said = command(root, "--dry-run", check=False).stderr
+    assert "add `--argument ext`. It prints:\nno ext\n" in said
     assert "Python_add_library(plain MODULE" in command(root, "--dry-run", "--argument", "ext").stdout
 
 

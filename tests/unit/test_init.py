@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomlkit
 
+import disk
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.init import cmakelists, imports, migrating, packing, project, pyproject, served, splitting, targets
+from hatch_torch_ext.init import (
+    cmakelists,
+    imports,
+    migrating,
+    packing,
+    project,
+    pyproject,
+    served,
+    splitting,
+    stamps,
+    targets,
+)
 from hatch_torch_ext.init.recording import Extension, Note, Recording
 
 if TYPE_CHECKING:
@@ -90,6 +102,13 @@ def test_a_library_differs_from_a_module_by_what_linux_compiles(tmp_path: Path) 
     assert "add_library(_C SHARED" in cmakelists.text("pkg", [target])
     (target,), _ = joined(tmp_path, recorded(extension()), a_cpp=LIBRARY + MODULE)
     assert target.kind == "module"
+
+
+def test_an_extension_whose_sources_are_made_later_is_a_module(tmp_path: Path) -> None:
+    """Nothing says that it is a library, as whose import its users' would be taken away."""
+    (target,), notes = joined(tmp_path, recorded(extension(sources=("made.cpp",))))
+    assert target.kind == "module"
+    assert texts(notes) == ["`pkg._C`: `made.cpp` is not there: what makes it belongs in CMakeLists.txt"]
 
 
 def test_of_two_that_register_the_same_one_is_built(tmp_path: Path) -> None:
@@ -458,6 +477,45 @@ def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.performs("in the hook's table")
+def test_a_file_with_torchs_version_is_each_variants_own(tmp_path: Path) -> None:
+    """CMake writes it as setup.py does, with what CUDA changes; a copy that is there is not packed."""
+    disk.write(tmp_path, {"a.cpp": MODULE, "setup.py": "'1.5'", "pkg/__init__.py": "", "pkg/_built.py": "TORCH = '2'"})
+    written = ("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nX = [[1]=]\n"), ("elsewhere.py", "'@Torch_VERSION@'")
+    notes = tuple(Note(line=0, text=f"writes `{name}` while it runs") for name, _ in written)
+    packed = tuple((name, name) for name in ("pkg/__init__.py", "pkg/_built.py"))
+    metadata = {"name": "pkg", "version": "1.5", "packages": ["pkg"]}
+    cpu = Recording(extensions=(extension(),), metadata=metadata, notes=notes, packed=packed, stamps=written)
+    cuda = replace(cpu, stamps=(("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = True\n"),))
+    found = migrating.assemble(tmp_path, cpu, cuda, [], torch=["2.13"], pythons=["3.11"])
+    files = dict(found.files)
+    assert 'exclude = ["/pkg/_built.py"]' in files["pyproject.toml"]
+    assert files["CMakeLists.txt"].endswith(f"""\
+
+{stamps.WHY}
+file(CONFIGURE OUTPUT _built.py @ONLY CONTENT [=[
+TORCH = '@Torch_VERSION@'
+CUDA = True
+]=])
+install(FILES ${{CMAKE_CURRENT_BINARY_DIR}}/_built.py DESTINATION .)
+""")
+    assert [note.text for note in found.notes] == ["writes `elsewhere.py` while it runs"]
+    (stamp,) = stamps.of(cpu, cuda, "pkg")
+    assert "\n".join(stamps.commands([stamp], with_cuda=True)).startswith(f"""
+{stamps.WHY}
+if(WITH_CUDA)
+file(CONFIGURE OUTPUT _built.py @ONLY CONTENT [=[
+TORCH = '@Torch_VERSION@'
+CUDA = True
+]=])
+else()
+file(CONFIGURE OUTPUT _built.py @ONLY CONTENT [==[
+TORCH = '@Torch_VERSION@'
+X = [[1]=]
+]==])
+endif()
+""")
+
+
 def test_an_extension_of_the_projects_own_cmake_project(tmp_path: Path) -> None:
     """The folder of that project is named, not one of somebody else's, and how it is built: beside others, or alone.
 

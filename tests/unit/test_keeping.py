@@ -175,3 +175,23 @@ def test_a_setup_of_scikit_build(tmp_path: Path) -> None:
     document = tomlkit.parse(dict(migration.files)["pyproject.toml"]).unwrap()
     matrix = document["tool"]["hatch"]["envs"]["matrix"]["matrix"]
     assert matrix == [{"torch": ["2.13"], "python": ["3.11"], "cuda": ["cu130"]}]
+
+
+def test_a_setup_that_runs_cmake_itself(tmp_path: Path) -> None:
+    """It declares nothing, and CMake makes the library that the package opens: CMake is kept, and installs it."""
+    made = "add_library(ops SHARED a.cpp)\nadd_library(core STATIC b.cpp)\nif(X)\n  add_library(more c.cpp)\nendif()\n"
+    made = f'option(BUILD_SHARED_LIBS "of the project" ON)\n{made}'
+    root = project(tmp_path, CMakeLists_txt=f"project(ops)\n{made}")
+    (root / INIT).write_text("import torch\n\ntorch.ops.load_library('ops.so')\n", encoding="utf-8")
+    (root / "setup.py").write_text("'1.5'", encoding="utf-8")
+    runs = tuple(Note(line=2, text=f"runs `{program}`") for program in ("cmake ..", "make -j", "protoc x"))
+    said = {"name": "my-pkg", "version": "1.5", "packages": ["my_pkg"], "package_dir": {"": "python"}}
+    given = {"source": ".", "args": ["-DX=1", "-DCMAKE_BUILD_TYPE=Release", "-DONLY=cpu"]}
+    cpu = Recording(extensions=(), metadata=said, notes=runs, commanded=given)
+    cuda = Recording(extensions=(), metadata=said, notes=runs, commanded={"source": ".", "args": ["-DX=1"]})
+    migration = migrating.assemble(root, cpu, cuda, [], torch=["2.13"], pythons=["3.11"])
+    assert [note.text for note in migration.notes] == ["runs `protoc x`"]
+    assert hook(migration)["hooks"]["torch-ext"]["cmake"] == {"args": ["-DX=1"]}
+    one, other = (f"install(TARGETS {name} LIBRARY DESTINATION .)\n" for name in ("ops", "more"))
+    assert dict(migration.files)["CMakeLists.txt"] == f"project(ops)\n{made}\n{one}if(TARGET more)\n  {other}endif()\n"
+    assert "python =" not in dict(migration.files)["pyproject.toml"]

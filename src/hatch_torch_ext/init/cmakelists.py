@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.init import stamps
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -23,7 +25,9 @@ OF_NVCC = (
 GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 
-def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) -> str:
+def text(
+    project: str, targets: Sequence[Target], *, cuda_only: bool = False, stamped: Sequence[stamps.Stamp] = ()
+) -> str:
     """Return CMakeLists.txt; ``cuda_only`` where nothing is built without CUDA."""
     if cuda_only:
         targets = [replace(target, when="cuda") for target in targets]
@@ -83,6 +87,7 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False) ->
         ]
     for target in targets:
         lines += ["", *(_body(target) if cuda_only else _target(target))]
+    lines += stamps.commands(stamped, with_cuda=with_cuda)
     return "\n".join(lines) + "\n"
 
 

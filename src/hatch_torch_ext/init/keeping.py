@@ -33,6 +33,10 @@ _MODULE = re.compile(
     r"|\badd_library\s*\(\s*([^\s)]+)\s+MODULE\b",
     re.IGNORECASE,
 )
+_LIBRARY = re.compile(r"\badd_library\s*\(\s*([^\s)]+)\s+([^\s)]+)", re.IGNORECASE)
+_BY_DEFAULT = re.compile(r"\b(?:option|set)\s*\(\s*BUILD_SHARED_LIBS\b[^)]*\b(?:ON|TRUE|YES|1)\b", re.IGNORECASE)
+_OTHER_KINDS = frozenset({"STATIC", "OBJECT", "INTERFACE", "MODULE", "IMPORTED", "ALIAS", "UNKNOWN", "GLOBAL"})
+_BLOCK = re.compile(r"^\s*(if|endif)\s*\(", re.IGNORECASE | re.MULTILINE)
 _INSTALLS = re.compile(r"\binstall\s*\(\s*(?:TARGETS|FILES|DIRECTORY)\b", re.IGNORECASE)
 _PROJECT = re.compile(r"\bproject\s*\(\s*([^\s)]+)([^)]*)\)", re.IGNORECASE)
 _SET = re.compile(r"\bset\s*\(\s*(\w+)\s+\"?([^\s\")]+)\"?\s*\)", re.IGNORECASE)
@@ -90,11 +94,20 @@ def is_project(root: Path) -> bool:
     return str(backend).startswith("scikit_build_core")
 
 
+def common(*fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what CMake is given on every machine, where each was recorded; None where any was not."""
+    known = [each for each in fields if each is not None]
+    if len(known) < len(fields):
+        return None
+    arguments = [given for given in known[0]["args"] if all(given in each["args"] for each in known)]
+    return {"source": known[0]["source"], "args": arguments}
+
+
 def of_setup(root: Path, package: str, names: Sequence[str], fields: Mapping[str, Any] | None) -> Kept | None:
     """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project.
 
-    ``names`` are the extensions without sources; ``fields`` is what setup.py gives to scikit-build or
-    cmake-build-extension, None for a command of its own.
+    ``names`` are the extensions without sources; ``fields`` is what setup.py, scikit-build, cmake-build-extension or a
+    command of the project gives to CMake, None if that is not known.
     """
     source = str(fields["source"]) if fields else targets.own_cmake(root)
     if source is None or not (root / source / CMAKE).is_file():
@@ -212,7 +225,7 @@ def _kept(
     changed = []
     if not _INSTALLS.search(whole):
         dotted_names = {each.rpartition(".")[2]: each for each in extensions} or {each: each for each in made}
-        for place, added in _installing(files, made, dotted_names, package).items():
+        for place, added in _installing(files, made, dotted_names, package, _shared(files)).items():
             before = (root / source / place).read_text(encoding="utf-8")
             changed.append((_name(source, place), f"{before.rstrip()}\n\n" + "".join(f"{line}\n" for line in added)))
         if not changed:
@@ -267,11 +280,33 @@ def _of_skbuild(text: str, document: Mapping[str, Any], defined: Mapping[str, An
     return {name: values[name] for name in read if values[name]}
 
 
+def _shared(files: Mapping[str, str]) -> dict[str, tuple[str, bool]]:
+    """Return the shared libraries: name -> the file of CMake that has it, and whether that is inside of an ``if``."""
+    by_default = any(_BY_DEFAULT.search(text) for text in files.values())
+    found = dict[str, tuple[str, bool]]()
+    for place, text in files.items():
+        for match in _LIBRARY.finditer(text):
+            kind = match[2].upper()
+            if kind == "SHARED" or (by_default and kind not in _OTHER_KINDS):
+                blocks = [each[1].lower() for each in _BLOCK.finditer(text, 0, match.start())]
+                found.setdefault(match[1], (place, blocks.count("if") > blocks.count("endif")))
+    return found
+
+
 def _installing(
-    files: Mapping[str, str], made: Mapping[str, str], dotted_names: Mapping[str, str], package: str
+    files: Mapping[str, str],
+    made: Mapping[str, str],
+    dotted_names: Mapping[str, str],
+    package: str,
+    shared: Mapping[str, tuple[str, bool]],
 ) -> dict[str, list[str]]:
     """Return files of CMake -> the commands that install what they define; ``dotted_names``: name -> dotted name."""
     lines: dict[str, list[str]] = {}
+    for name, (place, inside) in shared.items():
+        if name not in dotted_names and name not in made:
+            command = f"install(TARGETS {name} LIBRARY DESTINATION .)"
+            added = [f"if(TARGET {name})", f"  {command}", "endif()"] if inside else [command]
+            lines.setdefault(place, []).extend(added)
     for name, dotted in dotted_names.items():
         pattern = re.compile(rf"\badd_library\s*\(\s*{re.escape(name)}\s", re.IGNORECASE)
         place = made.get(name) or next((each for each, text in files.items() if pattern.search(text)), None)

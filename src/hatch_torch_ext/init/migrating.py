@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,18 @@ import tomlkit
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import cmakelists, imports, keeping, project, pyproject, recording, served, splitting, targets
+from hatch_torch_ext.init import (
+    cmakelists,
+    imports,
+    keeping,
+    project,
+    pyproject,
+    recording,
+    served,
+    splitting,
+    stamps,
+    targets,
+)
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -24,6 +36,9 @@ if TYPE_CHECKING:
 
 CMAKE = "CMakeLists.txt"
 PYPROJECT = "pyproject.toml"
+RUNS_CMAKE = re.compile(r"runs `(?:\S*/)?cmake3? ")
+OF_CMAKE = re.compile(r"runs `(?:\S*/)?(?:cmake3?|make|ninja) |the command `build_ext` is replaced")
+"""Notes on what the build hook does instead, where the CMake project is kept."""
 FIRST = 2
 """Releases of torch in a first matrix."""
 
@@ -105,7 +120,7 @@ def migrate(
             root, kept, package, metadata, [], torch=torch, pythons=pythons, cpu_alone=cpu_alone, made_of=PYPROJECT
         )
     recording.require(root)
-    with recording.environment(extra) as python:
+    with recording.environment(root, extra) as python:
 
         def recorded(release: str) -> tuple[Recording | None, Recording | None, list[Note]]:
             return _recordings(root, python, arguments, timeout, release)
@@ -137,8 +152,9 @@ def assemble(
     metadata = recordings[0].metadata
     variables = sorted({name for each in recordings for name in each.variables})
     of_cmake = recordings[0].cmake
-    if not recordings[0].extensions and of_cmake is None:
-        raise ConfigurationError([_nothing(root, variables)])
+    runs_cmake = any(RUNS_CMAKE.match(each.text) for each in recordings[0].notes) and bool(targets.own_cmake(root))
+    if not recordings[0].extensions and of_cmake is None and not runs_cmake:
+        raise ConfigurationError([_nothing(root, variables, recordings[0].printed)])
     path = root / PYPROJECT
     existing = path.read_text(encoding="utf-8") if path.is_file() else None
     declared = tomlkit.parse(existing or "").get("project", {})
@@ -146,11 +162,12 @@ def assemble(
     names = [each.name for each in recordings[0].extensions]
     package = _package(root, metadata, name, [] if of_cmake else names)
     if not any(each.sources for one in recordings for each in one.extensions):
-        kept = keeping.of_setup(root, package, [] if of_cmake else names, of_cmake)
+        commanded = keeping.common(*(each.commanded for each in recordings))
+        kept = keeping.of_setup(root, package, [] if of_cmake else names, of_cmake or commanded)
         if kept is not None:
             kept_notes = [note for each in reversed(recordings) for note in each.notes]
             notes += [*_about_what_is_packed(root), *_about_variables(variables)]
-            notes += [each for each in kept_notes if "`build_ext` is replaced" not in each.text]
+            notes += [each for each in kept_notes if not OF_CMAKE.match(each.text)]
             packed = recordings[0].packed
             return _keep(
                 root, kept, package, metadata, notes, torch=torch, pythons=pythons, cpu_alone=cpu_alone, packed=packed
@@ -168,6 +185,9 @@ def assemble(
     built, of_splitting = splitting.part(root, joined, package=package, gain=gain, write=split)
     folder = pyproject.package_folder(metadata, package, root)
     changes, by_hand = imports.change(root, folder, package, built)
+    stamped = stamps.of(cpu, cuda, folder)
+    carried = {each.source for each in stamped}
+    packed = recordings[0].packed
     of_packing: list[Note] = []
     tables = pyproject.text(
         existing,
@@ -179,16 +199,17 @@ def assemble(
         torch=matrix.torch,
         pythons=matrix.pythons,
         backends=backends,
-        packed=recordings[0].packed,
+        packed=None if packed is None else [(place, source) for place, source in packed if source not in carried],
         notes=of_packing,
     )
     files = (
-        (CMAKE, cmakelists.text(name, built, cuda_only=only_cuda)),
+        (CMAKE, cmakelists.text(name, built, cuda_only=only_cuda, stamped=stamped)),
         (PYPROJECT, tables),
         *((each.name, each.text) for each in changes),
         *ignored(root),
     )
-    recorded = [note for each in reversed(recordings) for note in each.notes]
+    written = {recording.WRITES.format(each) for each in carried}
+    recorded = [note for each in reversed(recordings) for note in each.notes if note.text not in written]
     notes += [
         *matrix.notes,
         *_about_the_version(root, existing, metadata, tables, recorded),
@@ -423,12 +444,14 @@ def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
     return found or served.torch_releases()
 
 
-def _nothing(root: Path, names: Sequence[str]) -> str:
+def _nothing(root: Path, names: Sequence[str], printed: str) -> str:
     text = (
         f"setup.py in {root} declares no extension: there is nothing to compile. "
         "If it looks for a word on its command line, as `ext`, add `--argument ext`."
     )
-    return f"{text} It reads {', '.join(names)}: `{names[0]}=1 hatch-torch-ext init` sets one." if names else text
+    if names:
+        text += f" It reads {', '.join(names)}: `{names[0]}=1 hatch-torch-ext init` sets one."
+    return f"{text} It prints:\n{printed}" if printed else text
 
 
 def _of_project(declared: Mapping[str, Any]) -> dict[str, Any]:

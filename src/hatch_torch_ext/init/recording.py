@@ -6,10 +6,14 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import tomlkit
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import process, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
@@ -23,9 +27,24 @@ DRIVER = RESOURCES / "record_setup.py"
 TORCH = RESOURCES / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
 """Packages that a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
+BUILT_WITHOUT = frozenset({
+    "cmake", "cmake-build-extension", "ninja", "numpy", "packaging", "psutil", "pybind11", "scikit-build",
+    "scikit-build-core", "setuptools", "setuptools-scm", "torch", "wheel",
+})  # fmt: skip
+"""Requirements of a build that a recording has anyway, stands in for, or does without."""
+NEVER_TORCH = "torch; python_version < '0'\n"
+"""Overrides what requires torch: a recording has its own."""
 RESULT = "result.json"
 TRACKED = "tracked.txt"
 """The file with the names of the files that git tracks, which setuptools-scm tells to setuptools."""
+UNKNOWN = "TORCH_EXT_RECORDING_UNKNOWN"
+"""The variable by which names of torch that a recording does not know are taken for nothing."""
+ARCHS = "TORCH_CUDA_ARCH_LIST"
+ANY_ARCH = "9.0"
+"""Architectures for a ``setup.py`` that insists on them; they are not carried over."""
+WRITES = "writes `{}` while it runs"
+VERSION = "@Torch_VERSION@"
+"""The version of the variant's torch, in a text that CMake configures."""
 TIMEOUT = 60.0
 PREPARING = 600.0
 """Timeout in seconds for installing these packages."""
@@ -34,6 +53,8 @@ NEWEST = releases.format_minor(max(releases.PUBLISHED_PYTHONS))
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 """Folders of Python's own headers, which CMake finds."""
 BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
+OF_SETUPTOOLS = re.compile(r"\.egg-info/|^build/")
+"""What setuptools writes to learn what it packs, and what its commands write."""
 LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "__pycache__", ".venv", "*.so", "*.o")
 
 
@@ -88,6 +109,12 @@ class Recording:
     """
     cmake: Mapping[str, Any] | None = None
     """The folder ``source`` and the ``args`` that scikit-build or cmake-build-extension gives to CMake, if one does."""
+    commanded: Mapping[str, Any] | None = None
+    """The same of the first CMake that ``setup.py``, or a command of its own, runs."""
+    stamps: tuple[tuple[str, str], ...] = ()
+    """Python files that ``setup.py`` writes with torch's version in them, and their text, with ``VERSION`` for it."""
+    printed: str = ""
+    """The end of what ``setup.py`` prints."""
 
 
 class RecordingError(ConfigurationError):
@@ -101,13 +128,24 @@ class RecordingError(ConfigurationError):
 
 
 @contextmanager
-def environment(extra: Sequence[str] = ()) -> Iterator[Path]:
-    """Make an environment with what a ``setup.py`` imports, and ``extra``; return its Python.
+def environment(root: Path, extra: Sequence[str] = ()) -> Iterator[Path]:
+    """Make an environment with what the ``setup.py`` in ``root`` imports, and ``extra``; return its Python.
 
-    Raises ``ConfigurationError`` for a package that is not available.
+    What pyproject.toml requires for the build is in it as far as it can be installed. Raises ``ConfigurationError`` for
+    a package of ``extra`` that is not available.
     """
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
-        yield _python(Path(scratch) / "environment", extra)
+        yield _python(Path(scratch) / "environment", extra, build_requirements(root))
+
+
+def build_requirements(root: Path) -> list[str]:
+    """Return what pyproject.toml requires for the build, without torch and what a recording has anyway."""
+    path = root / "pyproject.toml"
+    if not path.is_file():
+        return []
+    declared = tomlkit.parse(path.read_text(encoding="utf-8")).get("build-system", {}).get("requires", [])
+    named = {str(each): canonicalize_name(Requirement(str(each)).name) for each in declared}
+    return [text for text, name in named.items() if name not in BUILT_WITHOUT]
 
 
 def record(
@@ -127,7 +165,7 @@ def record(
     """
     require(root)
     if python is None:
-        with environment(extra) as made:
+        with environment(root, extra) as made:
             return record(root, arguments=arguments, timeout=timeout, torch=torch, python=made)
     found: dict[str, Recording | RecordingError] = {}
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
@@ -156,10 +194,10 @@ def require(root: Path) -> None:
         )
 
 
-def _python(folder: Path, extra: Sequence[str]) -> Path:
+def _python(folder: Path, extra: Sequence[str], declared: Sequence[str]) -> Path:
     """Return the Python of an environment with the packages that a ``setup.py`` imports.
 
-    Raises ``ConfigurationError``.
+    Of ``declared``, what cannot be installed is left out: ``setup.py`` may do without. Raises ``ConfigurationError``.
     """
     packages = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
@@ -173,6 +211,12 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
         raise ConfigurationError(
             [f"The packages that setup.py is run with ({', '.join(packages)}) cannot be installed:\n{output}"]
         ) from error
+    if declared:
+        overrides = folder / "overrides.txt"
+        overrides.write_text(NEVER_TORCH, encoding="utf-8")
+        more = [*install[:6], "--no-build", "--override", overrides, *declared]
+        with suppress(ProcessError):
+            process.run(more, env_changes=clean, timeout=PREPARING)
     return python
 
 
@@ -180,43 +224,61 @@ def _record(  # noqa: PLR0917 -- each is another thing
     root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float, torch: str
 ) -> Recording:
     backend = arguments[0]
-    for unknown in (False, True):  # unknown names of torch are allowed only if it fails without them
-        copy, result = scratch / str(unknown) / root.name, scratch / str(unknown) / RESULT
+    more: dict[str, str] = {}  # what it is given only if it fails without
+    while True:
+        copy = scratch / str(len(more)) / root.name
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
         before = _contents(copy)
         _tracked(root, copy.parent / TRACKED)
-        answer = _run(copy, [*driver, result, "setup.py", *arguments], backend, timeout, torch, unknown=unknown)
-        if not answer.get("lacks"):
+        command = [*driver, copy.parent / RESULT, "setup.py", *arguments]
+        answer = _run(copy, command, backend, timeout, torch, more=more)
+        if answer.get("lacks") and UNKNOWN not in more:
+            more[UNKNOWN] = "1"
+        elif answer.get("error") and backend == "cuda" and ARCHS in answer.get("read", []) and ARCHS not in more:
+            more[ARCHS] = ANY_ARCH
+        else:
             break
     written = sorted(
         name
         for name, content in _contents(copy).items()
-        if before.get(name) != content and ".egg-info/" not in name  # what setuptools writes to learn what it packs
+        if before.get(name) != content and not OF_SETUPTOOLS.search(name)
     )
     notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in answer.get("notes", [])]
     if answer.get("error"):
         if answer.get("missing"):
             raise ConfigurationError([_failure(answer, backend)])
         raise RecordingError(_failure(answer, backend), backend=backend, line=int(answer.get("line") or 0))
-    notes += [Note(line=0, text=f"writes `{name}` while it runs") for name in written if not name.endswith(".pyc")]
+    notes += [Note(line=0, text=WRITES.format(name)) for name in written if not name.endswith(".pyc")]
+    places = (str(TORCH), str(scratch), str(Path(driver[0]).parent.parent))
     return Recording(
         extensions=tuple(_extension(each, copy) for each in answer["extensions"]),
         metadata=answer["metadata"],
         notes=tuple(notes),
         variables=tuple(answer.get("variables", [])),
         packed=None if answer.get("packed") is None else tuple(_packed(answer["packed"], root, copy)),
-        cmake=_cmake(answer.get("cmake"), copy),
+        cmake=_cmake(answer.get("cmake"), copy, places),
+        commanded=_cmake(answer.get("commanded"), copy, places),
+        stamps=tuple(_stamps(copy, written, str(answer.get("torch", "")))),
+        printed=str(answer.get("printed", "")),
     )
 
 
-def _cmake(fields: Mapping[str, Any] | None, copy: Path) -> dict[str, Any] | None:
-    """Return what CMake is given, without paths of the recording."""
+def _stamps(copy: Path, written: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
+    """Yield the Python files that have torch's version in them, and their text with ``VERSION`` in its place."""
+    for name in written:
+        if name.endswith(".py") and version:
+            text = (copy / name).read_text(encoding="utf-8", errors="replace")
+            if version.partition("+")[0] in text:
+                yield name, text.replace(version, VERSION).replace(version.partition("+")[0], VERSION)
+
+
+def _cmake(fields: Mapping[str, Any] | None, copy: Path, places: Sequence[str]) -> dict[str, Any] | None:
+    """Return what CMake is given, without paths in ``places``, which are the recording's."""
     if not fields:
         return None
     source = Path(os.path.normpath(copy / str(fields["source"])))
     if not source.is_relative_to(copy):
         return None
-    places = (str(TORCH), str(copy.parent.parent))
     arguments = [str(each) for each in fields["args"] if not any(place in str(each) for place in places)]
     return {"source": source.relative_to(copy).as_posix(), "args": arguments}
 
@@ -245,7 +307,7 @@ def _packed(pairs: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[
 
 
 def _run(
-    copy: Path, command: Sequence[str | Path], backend: str, timeout: float, torch: str, *, unknown: bool
+    copy: Path, command: Sequence[str | Path], backend: str, timeout: float, torch: str, *, more: Mapping[str, str]
 ) -> dict[str, Any]:
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
@@ -254,13 +316,14 @@ def _run(
         "TORCH_EXT_RECORDING_TORCH": torch,
         "TORCH_EXT_RECORDING_CUDA": releases.index_cuda(releases.minor_of(torch)),
         "TORCH_EXT_RECORDING_TRACKED": str(copy.parent / TRACKED),
-        "TORCH_EXT_RECORDING_UNKNOWN": "1" if unknown else None,
+        UNKNOWN: None,
         "FORCE_CUDA": "1" if backend == "cuda" else None,
         "CUDA_HOME": "/usr/local/cuda" if backend == "cuda" else None,
         "CUDA_PATH": None,
         "VIRTUAL_ENV": None,
-        "TORCH_CUDA_ARCH_LIST": None,
+        ARCHS: None,
         "MAX_JOBS": "2",
+        **more,
     }
     try:
         done = process.run(
@@ -285,7 +348,7 @@ def _run(
         return {"error": "tells nothing", "line": 0}
     if "calls sys.exit" in str(answer.get("error")) and (printed := process.tail(done.stdout + done.stderr, 8).strip()):
         answer["error"] = f"{answer['error']}, and prints:\n{printed}"
-    return answer
+    return {**answer, "printed": process.tail(done.stdout, 8).strip()}
 
 
 def _failure(answer: Mapping[str, Any], backend: str) -> str:

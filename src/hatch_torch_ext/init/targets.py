@@ -199,7 +199,10 @@ def _target(
         both = _common(common, everything)
         common, added, without = both, _without(everything, both), _without(common, both)
     everywhere = (*sources, *cuda_sources, *cpu_sources)
-    is_module = any(makes_module(root, each) for each in everywhere)
+    # An extension of setuptools is a module, unless its sources are there and say otherwise.
+    is_module = any(makes_module(root, each) for each in everywhere) or not any(
+        (root / each).is_file() for each in everywhere
+    )
     if not is_module and any("TORCH_EXTENSION_NAME" in source_text(root, each) for each in everywhere):
         named = f"TORCH_EXTENSION_NAME={first.name.rpartition('.')[2]}"  # operators that are registered under that name
         common = replace(common, macros=(*common.macros, named))

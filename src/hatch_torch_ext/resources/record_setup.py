@@ -13,6 +13,8 @@ import json
 import os
 import pathlib
 import re
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -192,8 +194,25 @@ def setup(*args, **keywords):
     of_cmake = [each.torch_ext_cmake for each in declared if hasattr(each, "torch_ext_cmake")]
     cmake = keywords.get("torch_ext_cmake") or next(iter(of_cmake), None)
     found = {"extensions": extensions, "metadata": plain(tidied(metadata)), "packed": packed(keywords)}
-    finish({"cmake": plain(cmake), **found})
+    if not cmake and not all(each.sources for each in declared):
+        run_command(keywords.get("cmdclass") or {}, declared)
+    finish({"cmake": plain(cmake), "commanded": next(iter(CONFIGURED), None), **found})
     raise Done
+
+
+def run_command(commands, extensions):
+    """Run the project's own ``build_ext``, whose programs do nothing, to learn what it gives to CMake."""
+    from setuptools.dist import Distribution
+
+    before = list(notes)
+    try:
+        given = {"script_name": SETUP, "name": "recorded", "version": "0", "ext_modules": extensions}
+        command = commands["build_ext"](Distribution(given))
+        command.ensure_finalized()
+        command.run()
+    except (Exception, SystemExit):
+        pass  # it looks for what the programs did not make
+    notes[:] = before
 
 
 def versioneers():
@@ -345,6 +364,8 @@ ANSWERED = ("CUDA_HOME", "CUDA_PATH", "FORCE_CUDA", "HOME", "MAX_JOBS", "PATH", 
 def finish(found):
     """Write the result."""
     found["variables"] = sorted(name for name in variables if name not in ANSWERED and name not in GIVEN)
+    found["read"] = variables
+    found["torch"] = str(getattr(sys.modules.get("torch"), "__version__", ""))
     unknown = getattr(sys.modules.get("torch._unknown"), "USED", [])
     if unknown:
         answer = "taken for nothing" if os.environ.get("TORCH_EXT_RECORDING_UNKNOWN") else "refused as unknown"
@@ -355,8 +376,43 @@ def finish(found):
         json.dump(found, stream)
 
 
-def program(command):
+CONFIGURED = []
+"""The project's folder and the arguments of each run of CMake that configures, in order."""
+OTHER_USES = ("--build", "--install", "--version", "--help", "-E", "-P")
+WITH_VALUE = ("-S", "-B", "-G", "-A", "-T")
+
+
+def configured_by(command, folder):
+    """Keep what a program in ``folder``, or a text of the shell, gives to CMake."""
+    for text in re.split(r"\n|&&|;", command) if isinstance(command, str) else [command]:
+        try:
+            words = shlex.split(text) if isinstance(text, str) else [os.fspath(each) for each in text]
+        except ValueError:
+            continue
+        name, rest = os.path.basename((words or [""])[0]), words[1:]
+        if name == "cd" and rest:
+            folder = os.path.join(folder, rest[0])
+        if name not in ("cmake", "cmake3") or not {*OTHER_USES}.isdisjoint(rest):
+            continue
+        source, arguments = None, []
+        while rest:
+            word = rest.pop(0)
+            if word in WITH_VALUE and rest:
+                value = rest.pop(0)
+                source = value if word == "-S" else source
+            elif word == "-D" and rest:
+                arguments.append("-D" + rest.pop(0))
+            elif word.startswith("-"):
+                arguments.append(word)
+            else:
+                source = word
+        if source is not None:
+            CONFIGURED.append({"source": os.path.join(folder, source), "args": arguments})
+
+
+def program(command, folder=None):
     """Note a program that would run; return what nvcc prints if the machine has CUDA, else nothing."""
+    configured_by(command, os.path.abspath(folder or os.curdir))
     words = command if isinstance(command, str) else " ".join(os.fspath(each) for each in command)
     first = os.path.basename((words.split() or [""])[0])
     if first == "nvcc":
@@ -375,7 +431,7 @@ class Popen:
 
     def __init__(self, args, *rest, **keywords):
         self.args = args
-        self.text = program(args)
+        self.text = program(args, keywords.get("cwd"))
         self.as_text = bool(keywords.get("text") or keywords.get("universal_newlines") or keywords.get("encoding"))
         self.returncode = 0
         self.pid = 0
@@ -418,6 +474,11 @@ def call(args, *rest, **keywords):
     return Popen(args, **keywords).returncode
 
 
+def there(name):
+    """Return where a program is that the build hook brings."""
+    return "/usr/bin/{}".format(name) if name in ("cmake", "ninja") else None
+
+
 def downloads(address, *rest, **keywords):
     """Note a download, and fail as without a network."""
     note("downloads {}".format(str(getattr(address, "full_url", address))[:120]))
@@ -451,6 +512,8 @@ def main():
     for name in ("glob", "rglob", "iterdir"):
         unsorted = getattr(pathlib.Path, name)
         setattr(pathlib.Path, name, lambda *rest, _all=unsorted, **keywords: iter(sorted(_all(*rest, **keywords))))
+    which = shutil.which
+    shutil.which = lambda name, *rest, **keywords: which(name, *rest, **keywords) or there(name)
     os.environ.__class__ = Environment
     os.system = lambda command: call(command)
     os.popen = lambda command, *rest: io.StringIO(program(command))
