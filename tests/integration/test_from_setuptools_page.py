@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import disk
 from hatch_torch_ext.init import migrating
+
+if TYPE_CHECKING:
+    from hatch_torch_ext.init.migration import Migration
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-setuptools.md").read_text(encoding="utf-8")
 TABLE = PAGE.split("## What becomes of each argument")[1].split("torch's own `BuildExtension` adds")[0]
@@ -35,7 +39,7 @@ def project(root: Path, files: dict[str, str]) -> Path:
     return disk.write(root, files)
 
 
-def text_of(migration: migrating.Migration, name: str) -> str:
+def text_of(migration: Migration, name: str) -> str:
     """Return one of the files that `init` would write."""
     return dict(migration.files)[name]
 

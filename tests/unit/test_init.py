@@ -13,6 +13,7 @@ import disk
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import (
+    assembling,
     cmakelists,
     imports,
     migrating,
@@ -24,6 +25,8 @@ from hatch_torch_ext.init import (
     stamps,
     targets,
 )
+from hatch_torch_ext.init.first_matrix import Wanted
+from hatch_torch_ext.init.migration import Migration
 from hatch_torch_ext.init.recording import Extension, Note, Recording
 
 if TYPE_CHECKING:
@@ -358,7 +361,7 @@ def test_a_package_in_a_namespace(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     (tmp_path / "src" / "space" / "pkg" / "__init__.py").touch()
-    migration = migrating.migrate(tmp_path, torch=["2.13"])
+    migration = migrating.migrate(tmp_path, wanted=Wanted(torch=["2.13"]))
     assert [name for name, _ in migration.files if name.endswith(".py")] == ["src/space/pkg/__init__.py"]
     assert 'package = "space.pkg"' in dict(migration.files)["pyproject.toml"]
     assert "install(TARGETS _C LIBRARY DESTINATION .)" in dict(migration.files)["CMakeLists.txt"]
@@ -486,7 +489,7 @@ def test_a_file_with_torchs_version_is_each_variants_own(tmp_path: Path) -> None
     metadata = {"name": "pkg", "version": "1.5", "packages": ["pkg"]}
     cpu = Recording(extensions=(extension(),), metadata=metadata, notes=notes, packed=packed, stamps=written)
     cuda = replace(cpu, stamps=(("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = True\n"),))
-    found = migrating.assemble(tmp_path, cpu, cuda, [], torch=["2.13"], pythons=["3.11"])
+    found = assembling.assemble(tmp_path, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
     files = dict(found.files)
     assert 'exclude = ["/pkg/_built.py"]' in files["pyproject.toml"]
     assert files["CMakeLists.txt"].endswith(f"""\
@@ -891,12 +894,13 @@ def test_a_first_matrix_is_small(tmp_path: Path) -> None:
     cpu = recorded(extension(), **metadata)
     cuda = recorded(extension(kind="cuda", sources=("a.cpp", "k.cu")), **metadata)
     for other, releases in ((cpu, 2), (cuda, 1)):
-        made = migrating.assemble(tmp_path, cpu, other, [])
+        made = assembling.assemble(tmp_path, cpu, other, [])
         assert (made.entries, len(made.torch)) == (2, releases)
         assert made.wider is not None
         assert made.wider.startswith("hatch-torch-ext matrix --add torch=2.")
         assert "(the project names 3.1" in made.wider
-    exact = migrating.assemble(tmp_path, cpu, cpu, [], torch=["2.8", "2.9", "2.10"], pythons=["3.11", "3.12"])
+    wanted = Wanted(torch=["2.8", "2.9", "2.10"], pythons=["3.11", "3.12"])
+    exact = assembling.assemble(tmp_path, cpu, cpu, [], wanted=wanted)
     assert (exact.entries, exact.wider) == (6, None)
 
 
@@ -1023,7 +1027,7 @@ def test_a_version_of_versioneer_is_reported_once(tmp_path: Path) -> None:
     metadata = {"name": "pkg", "version": "0+unknown", "packages": ["pkg"]}
     for notes, number in (((about,), 0), ((), 1)):
         recording = Recording(extensions=(extension(),), metadata=metadata, notes=notes)
-        found = migrating.assemble(tmp_path, recording, recording, [], torch=["2.13"], pythons=["3.11"])
+        found = assembling.assemble(tmp_path, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
         assert sum("worked out by setup.py" in each for each in texts(found.notes)) == number
 
 
@@ -1065,9 +1069,7 @@ def test_files_of_git_are_left_out(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     """A CMake project that is there is the author's; the diff shows what would come."""
     (tmp_path / "CMakeLists.txt").write_text("old\n", encoding="utf-8")
-    migration = migrating.Migration(
-        root=tmp_path, files=(("CMakeLists.txt", "new\n"), ("a/b.txt", "b\n")), notes=(), entries=1
-    )
+    migration = Migration(root=tmp_path, files=(("CMakeLists.txt", "new\n"), ("a/b.txt", "b\n")), notes=(), entries=1)
     assert migration.diff() == (
         "--- a/CMakeLists.txt\n+++ b/CMakeLists.txt\n@@ -1 +1 @@\n-old\n+new\n"
         "--- /dev/null\n+++ b/a/b.txt\n@@ -0,0 +1 @@\n+b\n"

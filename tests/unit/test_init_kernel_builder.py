@@ -15,7 +15,7 @@ from hatch_torch_ext.init import kernel_builder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.init.migrating import Migration
+    from hatch_torch_ext.init.migration import Migration
 
 BOTH = """
 [general]

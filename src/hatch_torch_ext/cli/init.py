@@ -11,7 +11,7 @@ from hatch_torch_ext.cli import terminal
 if TYPE_CHECKING:
     import argparse
 
-    from hatch_torch_ext.init.migrating import Migration
+    from hatch_torch_ext.init.migration import Migration
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if options.name is not None:
         return _fresh(options)
     from hatch_torch_ext.init import build_toml, kernel_builder, migrating
+    from hatch_torch_ext.init.first_matrix import Wanted
 
     if build_toml.is_project(Path.cwd()):
         migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_alone=options.cpu)
@@ -73,9 +74,7 @@ def run(options: argparse.Namespace) -> int:
             extra=options.extra,
             arguments=options.arguments,
             timeout=float(options.timeout),
-            torch=options.torch,
-            pythons=options.python,
-            cpu_alone=options.cpu,
+            wanted=Wanted(torch=options.torch, pythons=options.python, cpu_alone=options.cpu),
             split=options.split,
         )
     if not options.dry_run:

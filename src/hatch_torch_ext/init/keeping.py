@@ -302,11 +302,11 @@ def _installing(
 ) -> dict[str, list[str]]:
     """Return files of CMake -> the commands that install what they define; ``dotted_names``: name -> dotted name."""
     lines: dict[str, list[str]] = {}
-    for name, (place, inside) in shared.items():
+    for name, (file, inside) in shared.items():
         if name not in dotted_names and name not in made:
             command = f"install(TARGETS {name} LIBRARY DESTINATION .)"
             added = [f"if(TARGET {name})", f"  {command}", "endif()"] if inside else [command]
-            lines.setdefault(place, []).extend(added)
+            lines.setdefault(file, []).extend(added)
     for name, dotted in dotted_names.items():
         pattern = re.compile(rf"\badd_library\s*\(\s*{re.escape(name)}\s", re.IGNORECASE)
         place = made.get(name) or next((each for each, text in files.items() if pattern.search(text)), None)

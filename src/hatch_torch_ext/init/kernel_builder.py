@@ -15,7 +15,7 @@ import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import archs, releases
-from hatch_torch_ext.init import build_toml, cmakelists, migrating, pyproject, served, targets
+from hatch_torch_ext.init import build_toml, cmakelists, first_matrix, migration, pyproject, served, targets
 from hatch_torch_ext.init.build_toml import BUILD, CUTLASS, FOLDER
 from hatch_torch_ext.init.recording import Note
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.init.build_toml import Kernel, Section
-    from hatch_torch_ext.init.migrating import Migration
+    from hatch_torch_ext.init.migration import Migration
 
 HEADER = f"{FOLDER}/registration.h"
 OF_TESTS = frozenset({"einops", "expecttest", "kernels", "numpy", "packaging", "parameterized", "scipy", "tqdm"})
@@ -48,7 +48,7 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
     kernel = build_toml.read(root, cpu_alone=cpu_alone)
     folder = f"{FOLDER}/{kernel.package}"
     known = tuple(torch) or tuple(served.torch_releases(kernel.bounds or None))
-    chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -migrating.FIRST :]
+    chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -first_matrix.FIRST :]
     if not chosen:
         text = f"{root / BUILD}: no known release of torch is {kernel.bounds}: name one by `--torch`"
         raise ConfigurationError([text])
@@ -56,15 +56,15 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
     tests, of_tests = _tests(root, kernel)
     (name, text), of_header = _header(root)
     files = [
-        (migrating.CMAKE, cmake(root, kernel)),
-        (migrating.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
+        (migration.CMAKE, cmake(root, kernel)),
+        (migration.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
         (f"{folder}/_ops.py", _resource("ops.txt").replace("kernel_name", kernel.package)),
         *([(name, text)] if text else []),
         *tests,
-        *migrating.ignored(root),
+        *migration.ignored(root),
     ]
     told = [*kernel.notes, *notes, *of_header, *of_tests, *_about_ignored(root, folder)]
-    return migrating.Migration(
+    return migration.Migration(
         root=root,
         files=tuple(files),
         notes=tuple(Note(line=0, text=each) for each in dict.fromkeys(told)),
@@ -271,7 +271,7 @@ def _pyproject(root: Path, kernel: Kernel, folder: str, tables: Mapping[str, Any
         "install_requires": list(kernel.requires),
         "url": kernel.upstream,
     }
-    path = root / migrating.PYPROJECT
+    path = root / migration.PYPROJECT
     existing = path.read_text(encoding="utf-8") if path.is_file() else None
     library = targets.Target(
         name=kernel.package, output=kernel.package, dotted=kernel.package, kind="library", destination=".",
@@ -308,7 +308,7 @@ def _about_ignored(root: Path, folder: str) -> Iterator[str]:
     """Note files that git ignores, and that hatchling would leave out."""
     path = root / ".gitignore"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for name in (f"{folder}/_ops.py", HEADER, migrating.CMAKE, migrating.PYPROJECT):
+    for name in (f"{folder}/_ops.py", HEADER, migration.CMAKE, migration.PYPROJECT):
         for line in lines:
             if line.strip().strip("/") in {name, name.rpartition("/")[2]}:
                 yield f".gitignore has `{line.strip()}`, and `{name}` is yours now: remove the line"

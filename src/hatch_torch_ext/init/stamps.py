@@ -38,6 +38,12 @@ def of(cpu: Recording | None, cuda: Recording | None, folder: str) -> tuple[Stam
     )
 
 
+def without(packed: Sequence[tuple[str, str]] | None, stamps: Iterable[Stamp]) -> Sequence[tuple[str, str]] | None:
+    """Return what setuptools packs, as ``Recording.packed``, without such files."""
+    sources = {each.source for each in stamps}
+    return None if packed is None else [pair for pair in packed if pair[1] not in sources]
+
+
 def commands(stamps: Iterable[Stamp], *, with_cuda: bool) -> list[str]:
     """Return the lines of CMakeLists.txt; ``with_cuda`` where it has the variable ``WITH_CUDA``."""
     lines: list[str] = []

@@ -1,0 +1,127 @@
+"""What a ``setup.py`` says of its project, by its recordings and the pyproject.toml beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+
+from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.init import pyproject, targets
+from hatch_torch_ext.init.migration import PYPROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hatch_torch_ext.init.recording import Note, Recording
+
+RUNS_CMAKE = re.compile(r"runs `(?:\S*/)?cmake3? ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A project as its ``setup.py`` declares it, recorded without and with CUDA; one of the two may be missing.
+
+    ``name`` is the distribution's, ``package`` the import package that the extensions become part of.
+    """
+
+    root: Path
+    cpu: Recording | None
+    cuda: Recording | None
+    existing: str | None
+    """The text of the pyproject.toml that is there."""
+    name: str
+    package: str
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """Return the recordings that there are: with CUDA before without."""
+        return [each for each in (self.cuda, self.cpu) if each is not None]
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return what ``setup()`` was given."""
+        return self.recordings[0].metadata
+
+    @property
+    def table(self) -> Mapping[str, Any]:
+        """Return the [project] table that is there."""
+        table: Mapping[str, Any] = tomlkit.parse(self.existing or "").get("project", {})
+        return table
+
+    @property
+    def variables(self) -> list[str]:
+        """Return the environment variables that ``setup.py`` reads."""
+        return sorted({name for each in self.recordings for name in each.variables})
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the extensions, but for those of a CMake project that scikit-build builds."""
+        recording = self.recordings[0]
+        return [] if recording.cmake else [each.name for each in recording.extensions]
+
+    @property
+    def has_sources(self) -> bool:
+        """Return whether setuptools would compile anything itself."""
+        return any(each.sources for one in self.recordings for each in one.extensions)
+
+    @property
+    def notes(self) -> list[Note]:
+        """Return the notes of the recordings."""
+        return [note for each in reversed(self.recordings) for note in each.notes]
+
+
+def of(root: Path, cpu: Recording | None, cuda: Recording | None) -> Declared:
+    """Return what was declared. Raises ``ConfigurationError`` where there is nothing to compile, or no package."""
+    path = root / PYPROJECT
+    existing = path.read_text(encoding="utf-8") if path.is_file() else None
+    found = Declared(root=root, cpu=cpu, cuda=cuda, existing=existing, name="", package="")
+    recording = found.recordings[0]
+    runs_cmake = any(RUNS_CMAKE.match(each.text) for each in recording.notes) and bool(targets.own_cmake(root))
+    if not recording.extensions and recording.cmake is None and not runs_cmake:
+        raise ConfigurationError([_nothing(root, found.variables, recording.printed)])
+    name = str(found.metadata.get("name") or found.table.get("name") or root.name)
+    package = _package(root, found.metadata, name, found.names)
+    return replace(found, name=name, package=package)
+
+
+def _nothing(root: Path, names: Sequence[str], printed: str) -> str:
+    """Return why nothing is carried over of a ``setup.py`` that declares nothing."""
+    text = (
+        f"setup.py in {root} declares no extension: there is nothing to compile. "
+        "If it looks for a word on its command line, as `ext`, add `--argument ext`."
+    )
+    if names:
+        text += f" It reads {', '.join(names)}: `{names[0]}=1 hatch-torch-ext init` sets one."
+    return f"{text} It prints:\n{printed}" if printed else text
+
+
+def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Sequence[str]) -> str:
+    """Return the import package: that of the extensions, else the one with the project's name, else the first."""
+    parents = {_regular(root, metadata, parent) for name in extensions if (parent := name.rpartition(".")[0])}
+    found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
+    packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
+    named = name.replace("-", "_")
+    modules = [str(each) for each in metadata.get("py_modules") or [] if "." not in str(each)]
+    there = [each for each in (named, *modules) if any((root / base / each).is_dir() for base in ("", "src"))]
+    own = sorted(parents, key=lambda each: (each.partition(".")[0] not in found, each))
+    candidates = [*own, *([named] if named in packages else []), *packages, *there]
+    if not candidates:
+        remedy = f"Make a folder `{named}` with an empty `__init__.py`, or give setup() its `packages`."
+        # An empty folder would hide a module of its name; and what imports the extension is in the module.
+        lying = (each for each in sorted(modules, key=named.__ne__) if (root / f"{each}.py").is_file())
+        if module := next(lying, None):
+            remedy = f"Move `{module}.py` to `{module}/__init__.py`: its import stays `{module}`."
+        raise ConfigurationError([f"setup.py in {root} names no package: extensions are part of one. {remedy}"])
+    return candidates[0]
+
+
+def _regular(root: Path, metadata: Mapping[str, Any], dotted: str) -> str:
+    """Return the outermost package that has an ``__init__.py``; namespace packages around it belong to no project."""
+    parts = dotted.split(".")
+    names = [".".join(parts[: count + 1]) for count in range(len(parts))]
+    folders = {each: root / pyproject.package_folder(metadata, each, root) for each in names}
+    return next((each for each in names if (folders[each] / "__init__.py").is_file()), dotted)
