@@ -11,6 +11,9 @@ COMBINATIONS = [
     for cuda, module, stable, jit in itertools.product((False, True), repeat=4)
 ]
 
+IN_PAIRS = [each for each in COMBINATIONS if [each.cuda, each.module, each.stable, each.jit].count(True) in (0, 3)]
+"""Five, in which each two options are met with, with one of them, and without."""
+
 
 def named(choices: Choices) -> str:
     """Return the options of a combination as a test's name."""

@@ -85,14 +85,6 @@ void keep() { run(nullptr); }
 """,
     "tiny_kernels/__init__.py": "from . import _variants\n\n_variants.load()\n",
 }
-USE = """\
-import sys, torch, torch_ext_example as example
-from torch_ext_example import _variants
-points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [0.0, 1.0]])
-assert example.farthest_point_sampling(points, 3).tolist() == [0, 2, 1]
-assert torch.allclose(example.squared_distance(points, points), torch.cdist(points, points) ** 2, atol=1e-5)
-print(torch.__version__, _variants.load().label)
-"""
 
 
 def two_machines(root: Path, *, hook: str = "") -> Path:
@@ -126,31 +118,6 @@ def of(folder: Path, machine: str) -> Path:
     """Return the wheel of a machine."""
     (wheel,) = folder.glob(f"*_{machine}.whl")
     return wheel
-
-
-@pytest.fixture(scope="session")
-def site(once: Once) -> Path:
-    """Return a folder with the packages of aarch64's torch 2.8.0."""
-    platform = ["--python-platform", "aarch64-manylinux_2_36", "--python-version", "3.11", "--only-binary", ":all:"]
-
-    def make(folder: Path) -> None:
-        command = [uv.find_uv_bin(), "pip", "install", "--quiet", *platform, "--target", str(folder)]
-        process.run([*command, "torch==2.8.0", "numpy"])
-
-    return once("aarch64-torch", make)
-
-
-def emulated(arm64: Path, packages: Path, wheel: Path, code: str, *, tmp_path: Path) -> process.Completed:
-    """Run ``code`` on aarch64's Python with ``packages`` and the content of ``wheel``."""
-    content = tmp_path / "content"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(content)
-    changes = {"PYTHONPATH": f"{content}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
-    root = arm64 / "root"
-    qemu, python = arm64 / "bin" / "qemu-aarch64-static", root / "usr" / "bin" / "python3.11"
-    return process.run(
-        [qemu, "-L", root, python, "-c", code], cwd=tmp_path, env_changes=changes, check=False, timeout=500
-    )
 
 
 @pytest.mark.performs('take `sdk = "thin"`, or build this')
@@ -228,31 +195,26 @@ def test_auditwheel_agrees(made: Path, machine: str, tmp_path: Path) -> None:
         assert sorted(after.read(record).splitlines()) == sorted(before.read(record).splitlines())
 
 
-@pytest.mark.performs("into the option `cross.")
-def test_it_is_right_under_emulation(made: Path, arm64: Path, site: Path, tmp_path: Path) -> None:
-    """aarch64's torch loads the variant for aarch64, and the operators return the right values."""
-    done = emulated(arm64, site, of(made, "aarch64"), USE, tmp_path=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["2.8.0+cpu", "torch2.8_cpu_cxx11_aarch64"]
-
-
-def test_a_wheel_for_another_machine_is_refused(made: Path, arm64: Path, site: Path, tmp_path: Path) -> None:
-    """On aarch64, x86-64's wheel opens nothing: the error names its variant, and the machine as the reason."""
-    done = emulated(arm64, site, of(made, "x86_64"), "import torch_ext_example", tmp_path=tmp_path)
+def test_a_wheel_for_another_machine_is_refused(made: Path, torch_cpu_python: Path, tmp_path: Path) -> None:
+    """On x86-64, aarch64's wheel opens nothing: the error names its variant, and the machine as the reason."""
+    with zipfile.ZipFile(of(made, "aarch64")) as archive:
+        archive.extractall(tmp_path)
+    done = process.run([torch_cpu_python, "-c", "import torch_ext_example"], cwd=tmp_path, check=False)
     assert done.returncode == 1
     assert "ImportError" in done.stderr
-    assert "built for linux x86_64, found linux aarch64" in done.stderr
+    assert "built for linux aarch64, found linux x86_64" in done.stderr
 
 
+@pytest.mark.performs("into the option `cross.")
 def test_hatch_run_tests_the_wheel_of_the_other_machine(made: Path, arm64: Path, tmp_path: Path) -> None:
-    """`hatch run matrix:test` makes aarch64's environment of torch 2.10, and the example's own tests pass in it."""
+    """`hatch run matrix:test` makes aarch64's environment of torch 2.8, and the example's own tests pass in it."""
     root = two_machines(tmp_path / "p", hook=f'cross.aarch64.python = "{arm64 / "root"}"\n')
     config = root / "hatch.toml"
     text = config.read_text(encoding="utf-8").replace("[envs.matrix]\n", '[envs.matrix]\ntype = "torch-ext"\n')
     config.write_text(f'{text}\n[env]\nrequires = ["hatch-torch-ext"]\n', encoding="utf-8")
     (root / "dist").symlink_to(made)
     done = process.run(
-        [sys.executable, "-m", "hatch", "run", "+machine=aarch64", "+torch=2.10", "matrix:test", "-q", "-k", "values"],
+        [sys.executable, "-m", "hatch", "run", "+machine=aarch64", "+torch=2.8", "matrix:test", "-q", "-k", "values"],
         cwd=root,
         env_changes={
             "HATCH_DATA_DIR": str(tmp_path / "data"),
@@ -262,7 +224,7 @@ def test_hatch_run_tests_the_wheel_of_the_other_machine(made: Path, arm64: Path,
             "PYTHONDONTWRITEBYTECODE": "1",
         },
     )
-    assert "matrix.2.10-stable-aarch64" in done.stdout + done.stderr
+    assert "matrix.2.8-aarch64" in done.stdout + done.stderr
     assert " passed" in done.stdout
 
 
