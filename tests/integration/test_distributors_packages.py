@@ -56,7 +56,7 @@ build:
     - PYTHON -m zipfile -e WHEEL $PREFIX/lib/site-packages
 """
 CONDA = """
-import asyncio, sys
+import asyncio, os, sys
 import rattler, rattler_build
 folder, prefix, number = sys.argv[1:]
 places = {"output_dir": f"{folder}/out", "channel": [f"file://{folder}/none"]}
@@ -67,6 +67,7 @@ async def put():
     found = await rattler.solve([channel], wanted, platforms=["linux-64", "noarch"], virtual_packages=[])
     await rattler.install(found, prefix, cache_dir=f"{folder}/cache", show_progress=False)
 asyncio.run(put())
+os._exit(0)  # threads of the libraries can abort a Python that ends by itself
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.uname().machine != "x86_64", reason="the labels of x86-64")]
