@@ -936,6 +936,17 @@ if not HAS_X:
 """
 
 
+def test_a_loop_that_opens_libraries_goes_whole(tmp_path: Path) -> None:
+    """`os.path` is no use of the loop's own `path`; a module that takes `here` from the package is one of `here`."""
+    loop = "for {0} in glob.glob(os.path.join('x', '*.so')):\n    torch.ops.load_library({0})\n"
+    text = f"import glob, os, torch\n\n{loop.format('path')}{loop.format('here')}"
+    disk.write(tmp_path, {"pkg/__init__.py": text, "pkg/b.py": "import pkg\n\nprint(pkg.here)\n"})
+    (changed,), notes = imports.change(tmp_path, "pkg", "pkg", ())
+    kept = "for here in glob.glob(os.path.join('x', '*.so')):\n    pass  # _variants.load() has opened it\n"
+    assert changed.text == f"from pkg import _variants\n\n_variants.load()\n\nimport glob, os, torch\n\n{kept}"
+    assert [note.text.partition(", because it sets ")[2][:5] for note in notes] == ["here,"]
+
+
 def test_what_tells_the_rest_of_the_package_stays(tmp_path: Path) -> None:
     """Of a statement that also sets a name which is read elsewhere, only the opening is replaced, with a note."""
     (tmp_path / "pkg" / "ops").mkdir(parents=True)

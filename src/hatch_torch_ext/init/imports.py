@@ -46,7 +46,7 @@ def change(
     }
     libraries = frozenset(target.dotted for target in targets if target.kind == "library")
     paths = sorted((root / folder).rglob("*.py"))
-    read_there = _read_elsewhere(paths)
+    read_there = _read_elsewhere(paths, package)
     for path in paths:
         name = path.relative_to(root).as_posix()
         try:
@@ -186,8 +186,8 @@ def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias, base: Sequenc
     return f"{module}.{alias.name}"
 
 
-def _read_elsewhere(paths: Iterable[Path]) -> frozenset[str]:
-    """Return the names that modules use of other modules: imported names, and attributes."""
+def _read_elsewhere(paths: Iterable[Path], package: str) -> frozenset[str]:
+    """Return the names that modules use of other modules of the package: imported names, and attributes."""
     found: set[str] = set()
     for path in paths:
         try:
@@ -195,8 +195,22 @@ def _read_elsewhere(paths: Iterable[Path]) -> frozenset[str]:
         except (OSError, ValueError, SyntaxError):
             continue
         found |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
-        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        imports = [node for node in nodes if isinstance(node, ast.Import)]
+        theirs = {_binds(node, each) for node in imports for each in node.names if not _is_in(package, each.name)}
+        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and _first(node) not in theirs}
     return frozenset(found)
+
+
+def _is_in(package: str, name: str) -> bool:
+    """Return whether a dotted name is of the package, or of a namespace package around it."""
+    return name.partition(".")[0] == package.partition(".")[0]
+
+
+def _first(node: ast.expr) -> str | None:
+    """Return the name with which an attribute's expression begins, as ``os`` of ``os.path.join``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _lost(statement: ast.stmt, tree: ast.Module, read_there: frozenset[str]) -> list[str]:
