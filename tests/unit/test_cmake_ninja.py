@@ -80,6 +80,31 @@ def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
     assert ninja._clients(job, {}, Fixed(jobs=2, serves=True)) is expected
 
 
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        pytest.param(": && c++ -shared -o libx.so x.o  && :", True, id="link"),
+        pytest.param(": && cmake -E rm -f libx.a && ar qc libx.a x.o && ranlib libx.a && :", True, id="archive"),
+        pytest.param(": && nvcc -dlink x.o -o y.o -L/usr/lib  && :", True, id="device-link"),
+        pytest.param(": && c++ -shared -o libx.so x.o  && cd /b && /b/tool libx.so", False, id="POST_BUILD"),
+        pytest.param("cd /b && /b/tool && cd /b && c++ -shared -o libx.so x.o  && :", False, id="PRE_LINK"),
+    ],
+)
+def test_what_runs_beside_a_link_counts_as_a_job(
+    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, expected: bool
+) -> None:
+    """A program that runs before or after a link has no launcher that could wait for a job: Ninja takes one for it."""
+    monkeypatch.setattr(launchers, "words", lambda _: ["python", "-I", "-S", "once.py"])
+    edges = [("x.o", "python -I -S once.py c++ -c x.cpp"), ("libx", link)]
+    rules = [f"rule r{at}\n  command = {each}\nbuild {name}: r{at}\n" for at, (name, each) in enumerate(edges)]
+    (tmp_path / "build.ninja").write_text("".join(rules), encoding="utf-8")
+    tools = SimpleNamespace(
+        ninja=SimpleNamespace(path=Path(sysconfig.get_path("scripts")) / "ninja"), cache=SimpleNamespace(ccache=True)
+    )
+    job: Any = SimpleNamespace(toolchain=tools, build=tmp_path)
+    assert ninja._only_compiles(job, {}) is expected
+
+
 @pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
 def test_a_file_that_was_not_begun_is_not_a_failure(tmp_path: Path, *, failed: bool) -> None:
     """After a failure, launchers that wait are ended: the log has their sentence, not a second failure and command."""

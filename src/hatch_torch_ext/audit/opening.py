@@ -39,13 +39,21 @@ TIMEOUT = 120.0
 TAIL_LINES, MAX_LINE = 6, 300
 # A backtrace in torch's format is of no use to the reader of a finding.
 _FRAME = re.compile(r"frame #\d+|<omitting python frames>|Exception raised from ")
-REGISTERED_TWICE = {
-    "Only a single TORCH_LIBRARY": "operator-twice",
-    "multiple times with the same": "operator-twice",
-    "Tried to register an operator": "operator-twice",
-    "Ensure that registration with torch::class_": "class-twice",
+_ONE_LIBRARY = "Let one library register it, which the others link."
+REGISTERED_TWICE: dict[str, tuple[str, str | None]] = {
+    "Only a single TORCH_LIBRARY": ("operator-twice", None),
+    "multiple times with the same": ("operator-twice", None),
+    "Tried to register an operator": ("operator-twice", None),
+    "Tried to register multiple backend fallbacks": ("operator-twice", _ONE_LIBRARY),
+    "PrivateUse1HooksInterface only could be registered once": ("operator-twice", _ONE_LIBRARY),
+    "Ensure that registration with torch::class_": ("class-twice", None),
+    '" is already registered!': (
+        "class-twice",
+        "Let one module define the Python class, and the others import it, or use pybind11::module_local() in each.",
+    ),
 }
-"""torch's words on a second registration (ATen/core: dispatch/Dispatcher.cpp, library.cpp, custom_class.cpp)."""
+"""Words of torch on a second registration (ATen/core: dispatch/Dispatcher.cpp, library.cpp, custom_class.cpp;
+ATen/detail) and of pybind11 (``class_``) -> the code, and the remedy where the code's own does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,20 +232,21 @@ def _judge(
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
         # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
-        code = _registered_twice("\n".join(outcome.printed)) or "crash"
-        found.append(finding(code, binaries[last].place, death, variant=variant, warning=False))
+        code, remedy = _registered_twice("\n".join(outcome.printed)) or ("crash", None)
+        found.append(finding(code, binaries[last].place, death, variant=variant, remedy=remedy, warning=False))
     return last, tuple(found)
 
 
 def _refused(binary: AuditedBinary, error: str, *, variant: str | None) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
-    code = _registered_twice(error) or "cannot-open"
+    code, remedy = _registered_twice(error) or ("cannot-open", None)
     # The Python files of a foreign package may load or set up first what a library needs.
-    return finding(code, binary.place, f"does not open: {first}", variant=variant, warning=variant is None)
+    message = f"does not open: {first}"
+    return finding(code, binary.place, message, variant=variant, remedy=remedy, warning=variant is None)
 
 
-def _registered_twice(text: str) -> str | None:
-    return next((code for words, code in REGISTERED_TWICE.items() if words in text), None)
+def _registered_twice(text: str) -> tuple[str, str | None] | None:
+    return next((found for words, found in REGISTERED_TWICE.items() if words in text), None)
 
 
 def _death(outcome: _Outcome, doing: str = "opening it") -> str:

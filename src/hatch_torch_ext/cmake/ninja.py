@@ -33,7 +33,8 @@ REMOVED = ("CMAKE_BUILD_PARALLEL_LEVEL", "GNUMAKEFLAGS", "MAKEFLAGS", "MAX_JOBS"
 
 _THREADS = re.compile(r"(?:^| )((?:--threads|-t|--split-compile|-split-compile)[ =]?\d+)(?= |$)")
 _STATUS = re.compile(r"@@(\d+) (\d+) (\d+) (\d+)@@")
-_LINK = re.compile(r"^: && | -dlink ")
+_LINK = re.compile(r"^: && .* && :$| -dlink ")
+"""A link, with nothing of the project before (PRE_LINK) or after it (POST_BUILD): CMake writes ``:`` for none."""
 _FAILED = re.compile(r"FAILED: \[code=-?\d+\] ")
 _REFUSED = f"FAILED: [code={once.REFUSED}]"
 _OLD_MAKE = re.compile(r"internal error: invalid --jobserver-auth string 'fifo:")
