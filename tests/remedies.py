@@ -71,6 +71,7 @@ NO_REMEDIES = (
     "import runpy",
     "import sys",
     "install(TARGETS _C",
+    "install(FILES ${CMAKE_CURRENT_BINARY_DIR}",
     "install(TARGETS {} LIBRARY DESTINATION",
     "set(CMAKE_INSTALL_PREFIX",
     "add those that your users have",
