@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.facts.content import size
-    from hatch_torch_ext.user import doctor, pruning, target
+    from hatch_torch_ext.user import builtcache, doctor, pruning, target
 
     into = target.find(options.python, os.environ, folder=Path.cwd())
     there = pruning.packages(options.target) if options.target else doctor.installed(into)
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
             )
             terminal.say(f"the way back: {each.again}")
             if built and state is not None:
-                where = os.environ.get(pruning.CACHE) or "the cache of this user"
+                where = os.environ.get(builtcache.VARIABLE) or "the cache of this user"
                 terminal.say(f"loaded here: {state.chosen}, built at first use, from {where}")
     if options.json:
         terminal.say_json(rows)

@@ -26,6 +26,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext.base import atomic, escape, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 from hatch_torch_ext.facts.variant import MANIFEST
+from hatch_torch_ext.user.builtcache import VARIABLE as CACHE
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
@@ -165,10 +166,6 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
         pruned=frozenset(pruned),
         fault=fault,
     )
-
-
-CACHE = "TORCH_EXT_BUILD_CACHE"
-"""The loader's variable for the folder of what is built at first use; without it, each user has one."""
 
 
 def check_cache(installed: InstalledPackage, environ: Mapping[str, str]) -> None:
