@@ -94,6 +94,9 @@ runpy.run_path("setup.py", run_name="__main__")
 """
 
 
+VERDICTS = ("lost", "changed", "new")
+
+
 @dataclass(kw_only=True)
 class Compared:
     """What came of one project: differences, and the lines that ``init`` listed; or why there are none."""
@@ -123,7 +126,7 @@ class Compared:
         """Return the row of the table."""
         if self.failed:
             return f"{self.key} | | | fails: {self.failed} | |"
-        counts = " | ".join(str(self.counts[verdict]) for verdict in ("lost", "changed", "new"))
+        counts = " | ".join(str(self.counts[verdict]) for verdict in VERDICTS)
         lost = "<br>".join(each.message.replace("|", "/") for each in self.lost[:8]) or "nothing"
         more = f"<br>and {len(self.lost) - 8} more" if len(self.lost) > 8 else ""
         listed = "" if not self.lost else "no" if self.unlisted else "yes"
@@ -207,6 +210,14 @@ def without_optimization(root: Path) -> None:
     pyproject.write_text(text.replace(table, f"{table}{flags}"), encoding="utf-8")
 
 
+def written_by_cmake(root: Path) -> set[str]:
+    """Return the modules that CMake writes, which a wheel without compiled files lacks."""
+    cmake, hook = root / "CMakeLists.txt", tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    package = hook["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["torch-ext"]["package"]
+    found = re.findall(r"^file\(CONFIGURE OUTPUT (\S+)\.py ", cmake.read_text(encoding="utf-8"), re.MULTILINE)
+    return {f"{package}.{name.replace('/', '.')}" for name in found}
+
+
 def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, compiled: bool) -> Compared:
     """Make both wheels of the project in ``folder`` and compare them."""
     found = Compared(project=project, torch=release, compiled=compiled)
@@ -224,9 +235,10 @@ def side_by_side(project: Project, folder: Path, torch: Path, release: str, *, c
         if not compiled:
             variables["HATCH_BUILD_NO_HOOKS"] = "true"
         made = work.build(place / "new", place / "new" / "dist", variables)
-        result = compare.compare(before, made)
-        found.counts = {verdict: result.count(verdict) for verdict in ("lost", "changed", "new")}
-        found.lost = [each for each in result.differences if each.verdict == "lost"]
+        by_cmake = set() if compiled else written_by_cmake(place / "new")
+        differences = [each for each in compare.compare(before, made).differences if each.subject not in by_cmake]
+        found.counts = {verdict: sum(each.verdict == verdict for each in differences) for verdict in VERDICTS}
+        found.lost = [each for each in differences if each.verdict == "lost"]
     except Exception as error:  # noqa: BLE001 -- the next project is compared, and the row says what went wrong
         said = getattr(error, "output", "").strip().splitlines()
         told = " ".join(said[-2:] or str(error).split()).replace(f"{folder}/", "")
