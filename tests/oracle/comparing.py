@@ -117,11 +117,17 @@ def compare(plain: Built, ours: Built, seen: Seen | None, of_ours: Seen | None) 
                 found.append((f"{name} {key}", str(before[name].get(key)), str(after[name].get(key))))
         for each in sorted({*before["mapped"], *after["mapped"]}):
             found.append((f"mapped {each}", str(each in before["mapped"]), str(each in after["mapped"])))
+    facts = Facts(plain=seen, ours=of_ours, said=ours.said, members=any(map(_takes_members, plain.libraries)))
     return [
-        Difference(way=ours.way, what=what, plain=one, ours=other, by=explained(of_ours, what, one, other, ours.said))
+        Difference(way=ours.way, what=what, plain=one, ours=other, by=explained(facts, what, one, other))
         for what, one, other in found
         if one != other
     ]
+
+
+def _takes_members(library: Path) -> bool:
+    """Say whether lld or mold has linked a library: they write their names into the section `.comment`."""
+    return re.search(rb"\0(mold |Linker: LLD )", library.read_bytes()) is not None
 
 
 def _last(built: Built) -> str:
@@ -129,6 +135,19 @@ def _last(built: Built) -> str:
     lines = [line.strip() for line in built.error.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror: |Error|^[a-z-]+: ", line)]
     return (errors or lines or ["built"])[0][:300]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What explains differences: what a process has of either, and all that a build of ours said.
+
+    ``members`` says that the linker takes a member of a static library also for what a shared one lacks.
+    """
+
+    plain: Seen | None = None
+    ours: Seen | None = None
+    said: str = ""
+    members: bool = False
 
 
 # Each is an entry of the page, then patterns of what differs, of the plain value and of ours.
@@ -142,38 +161,49 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("copied-in", "mapped own liboracle_wheel.so", "False", "True"),
     # What calls nothing of torch, so registers nothing either.
     ("opened", "mapped own .*|constructed", "True", "False"),
+    # lld and mold take members of a static library for what torch's libraries lack; a stub lacks nothing.
+    ("archives", "(registered|answers) .*", "", ""),
+    # Nor can the plain build's be opened.
+    ("refused", "built", "^built$", r"\.so: does not open: "),
 )
 SAID: tuple[tuple[str, str], ...] = (
     ("built", "While CMake configures, it tries a program that links torch"),
     ("built", "While the project is built, it runs a program or a Python module that links torch"),
     ("built", r"carries? the C\+\+ runtime"),
     ("built", "static-runtime"),
+    ("opened", r"missing-symbol"),
 )
 """Pattern of what differs, and words of the build's output that say so."""
 
 
-def explained(seen: Seen | None, what: str, plain: str, ours: str, said: str) -> str:
-    """Return the entry of the page that explains a difference, or the words of the build's output, or nothing.
-
-    ``seen`` is what a process has of ours.
-    """
+def explained(facts: Facts, what: str, plain: str, ours: str) -> str:
+    """Return the entry of the page that explains a difference, or the words of the build's output, or nothing."""
     for entry, pattern, of_plain, of_ours in RULES:
         if re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours):
             if entry == "needed" and not _of_the_linker(plain, ours):
                 continue
-            if entry == "opened" and not (seen is not None and _calls_nothing(seen)):
+            if entry in {"opened", "archives"} and not _calls_nothing(facts.ours):
+                continue
+            if entry == "archives" and not facts.members:
+                continue
+            if entry == "refused" and not _unopened(facts.plain):
                 continue
             return entry
     for pattern, words in SAID:
-        if re.fullmatch(pattern, what) and (match := re.search(words, said)):
+        if re.fullmatch(pattern, what) and (match := re.search(words, facts.said)):
             return f"said: {match[0]}"
     return ""
 
 
-def _calls_nothing(seen: Seen) -> bool:
+def _unopened(seen: Seen | None) -> list[list[str]]:
+    """Return NEEDED of each library that a process has not opened, though it should have."""
+    there = set(map(_plain_name, seen.mapped)) if seen is not None else set()
+    return [needed for name, needed in seen.needed.items() if f"own {name}" not in there] if seen is not None else []
+
+
+def _calls_nothing(seen: Seen | None) -> bool:
     """Say whether no library that ours left unopened calls torch: NEEDED of ours has what a file's symbols are of."""
-    there = set(map(_plain_name, seen.mapped))
-    unopened = [needed for name, needed in seen.needed.items() if f"own {name}" not in there]
+    unopened = _unopened(seen)
     return bool(unopened) and not any(name.startswith(("libtorch", "libc10")) for names in unopened for name in names)
 
 

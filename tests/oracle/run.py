@@ -142,6 +142,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="those with most pairs for their time, as in every run")
     parser.add_argument("--seed", type=int, default=0, help="other values come first")
     parser.add_argument("--only", default="", help="only projects whose name has this text")
+    parser.add_argument("--numbers", default="", help="only these of them: 3,14,15")
     parser.add_argument("--workers", type=int, default=1, help="how many projects at once")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; kept")
     parser.add_argument("--tools", type=Path, default=None, help="where compilers and packages are kept")
@@ -158,19 +159,24 @@ def main() -> int:
     drawn = projects.choices(options.count, seed=options.seed, at_hand=at_hand)
     if options.quick:
         drawn = projects.quickest(options.count or len(drawn), at_hand)
-    wanted = [choice for choice in drawn if options.only in projects.project(choice).name]
+    numbers = set(map(int, options.numbers.split(","))) if options.numbers else set(range(1, len(drawn) + 1))
+    wanted = {
+        number: choice
+        for number, choice in enumerate(drawn, 1)
+        if number in numbers and options.only in projects.project(choice).name
+    }
     rows = run(wanted, Place(folder=folder, torch=options.torch, tools=kept), options.workers, write=options.write)
     if options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
     return int(any(each.faults for each in rows))
 
 
-def run(wanted: list[projects.Choice], place: Place, workers: int, *, write: bool) -> list[Row]:
+def run(wanted: dict[int, projects.Choice], place: Place, workers: int, *, write: bool) -> list[Row]:
     """Try the projects, each by the next free one of the workers; print each as it is done."""
     began, done = time.monotonic(), {}
     # Not forked: what opens projects ends with its worker, by the end of a pipe that no other process has.
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        begun = {pool.submit(row, number, choice, place): number for number, choice in enumerate(wanted, 1)}
+        begun = {pool.submit(row, number, choice, place): number for number, choice in wanted.items()}
         for each in as_completed(begun):
             number = begun[each]
             done[number] = found = each.result()

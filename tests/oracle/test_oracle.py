@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -86,9 +87,11 @@ def test_each_pair_of_values_is_in_a_project() -> None:
 
 def test_an_unknown_difference_is_not_explained() -> None:
     """The comparison can fail: values that differ are explained by no entry and no message."""
-    assert comparing.explained(None, "answers torch.ops.oracle.answer(3)", "6", "7", "all is well") == ""
-    assert comparing.explained(None, "needed libx.so", "['libfoo.so']", "[]", "") == ""
-    assert comparing.explained(None, "needed libx.so", "['libtorch.so', 'ld-linux-x86-64.so']", "[]", "") == "needed"
+    facts = comparing.Facts(said="all is well")
+    assert comparing.explained(facts, "answers torch.ops.oracle.answer(3)", "6", "7") == ""
+    assert comparing.explained(facts, "built", "built", "a.so: does not open: why") == ""
+    assert comparing.explained(facts, "needed libx.so", "['libfoo.so']", "[]") == ""
+    assert comparing.explained(facts, "needed libx.so", "['libtorch.so', 'ld-linux-x86-64.so']", "[]") == "needed"
 
 
 @pytest.mark.parametrize(
@@ -114,5 +117,9 @@ def test_a_library_stays_closed_where_it_calls_nothing_of_torch(
         mapped=mapped,
         needed=needed,
     )
-    assert comparing.explained(seen, "mapped own liboracle_ops.so", "True", "False", "") == by
-    assert comparing.explained(seen, "constructed", "True", "False", "") == by
+    facts = comparing.Facts(ours=seen)
+    assert comparing.explained(facts, "mapped own liboracle_ops.so", "True", "False") == by
+    assert comparing.explained(facts, "constructed", "True", "False") == by
+    assert comparing.explained(facts, "answers x", "6", "no") == ""
+    by_linker = comparing.explained(dataclasses.replace(facts, members=True), "answers x", "6", "no")
+    assert by_linker == ("archives" if by else "")
