@@ -109,3 +109,12 @@ def ours(
     changes.setdefault("name", f"{package}-1.0-{TAG}.whl")
     members[f"{package}/_torch_ext/manifest.json"] = manifest.encode()
     return write(folder, {**members, **(extra or {})}, **changes)
+
+
+def changed(path: Path, changes: Mapping[str, object], *, folder: Path | None = None) -> Path:
+    """Write a wheel again with ``changes`` in the head of its manifest; in its place, or into ``folder``."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info" not in name}
+    (place,) = [name for name in members if name.endswith("/_torch_ext/manifest.json")]
+    members[place] = json.dumps({**json.loads(members[place]), **changes}).encode()
+    return write(folder or path.parent, members, name=path.name)

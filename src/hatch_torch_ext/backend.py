@@ -7,6 +7,7 @@ metadata without a build.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -58,9 +59,14 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Build an sdist by hatchling, and return its name."""
+    """Build an sdist by hatchling, and return its name; that it lacks the CMake sources is told after it."""
     _note(config_settings)
-    return hatchling.build_sdist(sdist_directory, config_settings)
+    name = hatchling.build_sdist(sdist_directory, config_settings)
+    from hatch_torch_ext.hooks import shipping
+
+    if (note := shipping.sdist_without_hook(os.getcwd())) is not None:  # noqa: PTH109 -- as hatchling names it
+        sys.stderr.write(f"torch-ext: {note}\n")
+    return name
 
 
 def _note(config_settings: dict[str, Any] | None) -> None:

@@ -169,6 +169,7 @@ def test_headers_of_python_that_are_not_there(crossed: Workbench, tmp_path: Path
         )
 
 
+@pytest.mark.performs("name the folder into which")
 @pytest.mark.parametrize(
     "how", ["Python_add_library(ops MODULE WITH_SOABI ops.cpp)", "pybind11_add_module(ops ops.cpp)"]
 )
@@ -248,6 +249,23 @@ def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(tools, "distribution", lambda words=words: words)
         with pytest.raises(ToolchainError, match=said):
             crosscompiler.compiler(crossed.entry, crossed.config, "aarch64", environ={})
+
+
+@pytest.mark.performs(": correct it, or take it out: a C compiler beside")
+def test_a_c_compiler_that_is_not_there(crossed: Workbench, arm64: Path) -> None:
+    """The program of `cross.aarch64.cc` is looked for before any work; corrected, or taken out, one is found."""
+    for name, where in ("no-such-gcc", "on PATH"), ("/no/such/gcc", "there"):
+        config = replace(crossed.config, cross=(Cross(machine="aarch64", cc=f"{name} -O1"),))
+        with pytest.raises(ToolchainError) as caught:
+            crosscompiler.compiler(crossed.entry, config, "aarch64", environ={})
+        assert str(caught.value) == (
+            f"matrix.2.13: option `cross.aarch64.cc` names `{name}`, which is not {where}: correct it, or take it out: "
+            "a C compiler beside the C++ compiler is found"
+        )
+    for right in "aarch64-linux-gnu-gcc", None:
+        config = replace(crossed.config, cross=(Cross(machine="aarch64", cc=right),))
+        _, target = crosscompiler.compiler(crossed.entry, config, "aarch64", environ={})
+        assert target.cc == arm64 / "bin" / "aarch64-linux-gnu-gcc"
 
 
 def test_a_compiler_for_this_machine_is_refused(crossed: Workbench, tmp_path: Path) -> None:

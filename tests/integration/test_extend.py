@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import wheels
 from plain import CMAKE, PROJECT, C, Project, make_wheels
 
 if TYPE_CHECKING:
@@ -61,12 +62,26 @@ def text(wheel: Path, name: str) -> str:
 def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) -> None:
     """The wheel is that of one build of all, but for its build number; the old variants are the same bytes.
 
-    Only the new entry is compiled; the matrix is edited, and a second run says that nothing is to be added.
+    Only the new entry is compiled; the matrix is edited, and a second run says that nothing is to be added. Before
+    that, a pruned wheel, another project's and one of a newer release are refused, and the matrix stays as it was.
     """
     project = project_of(tmp_path / "project", shared, "2.7", "2.8")
     assert project.build().returncode == 0
     published = project.wheel()
     shutil.rmtree(project.root / "build")
+    page = (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    (tmp_path / "odd").mkdir()
+    made = {"version": "99.1", "options": {}, "folders": {}}
+    for changes, refusal in (
+        ({"pruned": ["gone"]}, "from which `prune` removed gone: name the wheel that was published"),
+        ({"distribution": "other"}, "is a wheel of other, and the project in this folder is my-pkg"),
+        ({"origin": made}, "was built by hatch-torch-ext 99.1, and this is"),
+    ):
+        odd = wheels.changed(published, changes, folder=tmp_path / "odd")
+        refused = project.cli("extend", str(odd), "--add", "torch=2.9", "-o", "more")
+        assert (refused.returncode, refusal in refused.stderr) == (1, True), refused.stderr
+    assert (project.root / "pyproject.toml").read_text(encoding="utf-8") == page
+    assert not (project.root / "more").exists()
     done = project.cli("extend", str(published), "--add", "torch=2.9", "-o", "more")
     assert done.returncode == 0, done.stderr
     wheel = project.wheel("more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -110,7 +111,8 @@ def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: 
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     wheel.unlink()
     _, said = doctor(environment, capsys)
-    assert said["commands"] == ['pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu']
+    pip = f"{own_uv.installed()} pip install --python {environment}"
+    assert said["commands"] == [f'{pip} "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu']
     (record,) = site(environment).glob("my_pkg-*/direct_url.json")
     record.unlink()  # as if from an index
     _, said = doctor(environment, capsys)
@@ -201,7 +203,7 @@ def test_several_problems(environment: Path, wheel: Path, capsys: pytest.Capture
         "second 1.0 has no variant that matches this environment",
         "third 1.0 has no variant that matches this environment",
     ]
-    again = f"pip install --force-reinstall --no-deps {wheel}"
+    again = f"{own_uv.installed()} pip install --python {environment} --force-reinstall --no-deps {wheel}"
     second = tmp_path / "dist" / third.name.replace("third", "second")
     both = f"hatch-torch-ext install --python {environment} {second} {third}"
     assert said["commands"] == [again, both]
@@ -211,7 +213,7 @@ def test_several_problems(environment: Path, wheel: Path, capsys: pytest.Capture
     assert "package   my-pkg 1.0: nothing fits; 1 pruned\n" in told
     assert f"          {CPU29}: removed by prune\n" in told
     assert told.endswith(f"type      {again}\ntype      {both}\n")
-    process.run([uv.find_uv_bin(), *again.split(), "--quiet", "--python", environment])
+    process.run(again.split())
     _, said = doctor(environment, capsys, "my-pkg")
     assert (said["problems"], said["packages"][0]["chosen"]) == ([], CPU29)
 
@@ -245,7 +247,7 @@ def test_a_damaged_file(environment: Path, wheel: Path, capsys: pytest.CaptureFi
         (problem,) = said["problems"]
         assert (status, said["packages"][0]["works"], words in problem) == (1, False, True), problem
         (command,) = said["commands"]
-        process.run([uv.find_uv_bin(), *command.split(), "--quiet", "--python", environment])
+        process.run(command.split())
         assert doctor(environment, capsys)[0] == 0
 
 
@@ -322,7 +324,8 @@ def test_pruning_removes_what_cannot_load(environment: Path, wheel: Path, capsys
     assert cli.main(["prune", "my_pkg", "--python", str(environment)]) == 0
     said = capsys.readouterr().out
     assert "my-pkg: removed 1 of 2 variants" in said
-    assert f"the way back: pip install --force-reinstall --no-deps {wheel}" in said
+    pip = f"{own_uv.installed()} pip install --python {environment}"
+    assert f"the way back: {pip} --force-reinstall --no-deps {wheel}" in said
     left = {path.name for path in (package / "_torch_ext").iterdir()} - {"__pycache__"}
     assert sorted(left) == ["help.py", "manifest.json", "shared", CPU28]
     status, _ = doctor(environment, capsys)
@@ -331,12 +334,17 @@ def test_pruning_removes_what_cannot_load(environment: Path, wheel: Path, capsys
     assert not package.exists()
 
 
-def test_pruning_a_target_folder(environment: Path, wheel: Path, tmp_path: Path) -> None:
-    """A folder that pip's --target filled is pruned for the torch of an environment."""
+def test_pruning_a_target_folder(
+    environment: Path, wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that pip's --target filled is pruned for the torch of an environment, and the way back fills it."""
     install(environment, wheel, "--target", str(tmp_path / "app"))
     arguments = ["prune", "my-pkg", "--python", str(environment), "--target", str(tmp_path / "app")]
     assert cli.main(arguments) == 0
     assert not (tmp_path / "app/my_pkg/_torch_ext" / CPU29).exists()
+    process.run(shlex.split(capsys.readouterr().out.partition("the way back: ")[2]))
+    assert (tmp_path / "app/my_pkg/_torch_ext" / CPU29).exists()
+    assert cli.main(arguments) == 0
     assert cli.main(arguments) == 0  # again: nothing more goes
 
 
@@ -375,8 +383,7 @@ def test_a_variable_of_one_process_prunes_nothing_for_others(
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
     assert f"my-pkg was pruned: {CPU29}, which this environment would load, is removed already." in told
-    command = told.strip().rpartition("The way back: ")[2].split()
-    process.run([uv.find_uv_bin(), *command, "--quiet", "--python", environment])
+    process.run(told.rpartition("The way back: ")[2].split())
     assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
 
@@ -408,22 +415,23 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
         file.write_text(damaged)
 
     def again(said: str) -> None:
-        command = said.rpartition(": ")[2].strip().split()
-        process.run([uv.find_uv_bin(), *command, "--quiet", "--python", environment])
+        process.run(said.rpartition(": ")[2].split())
         assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
     (site(environment) / "my_pkg" / "theirs.so").touch()
     change(text.replace(f'"{CPU29}/libx.so": "_torch_ext/{CPU29}/libx.so"', f'"{CPU29}/libx.so": "theirs.so"'))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
-    assert "theirs.so, which is not a file of this package. Nothing is removed. Reinstall it: pip install" in told
+    told_by = f"Nothing is removed. Reinstall it: {own_uv.installed()} pip install"
+    assert f"theirs.so, which is not a file of this package. {told_by}" in told
     again(told)
     change("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")
     assert status == 1
     (problem,) = said["problems"]
     assert "my_pkg/_torch_ext/manifest.json is invalid (is not JSON" in problem
-    assert problem.endswith(f": pip install --force-reinstall --no-deps {wheel}")
+    pip = f"{own_uv.installed()} pip install --python {environment}"
+    assert problem.endswith(f": {pip} --force-reinstall --no-deps {wheel}")
     again(problem)
 
 

@@ -83,3 +83,15 @@ def test_headers_of_a_prefix(tmp_path: Path) -> None:
     assert (
         environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include == include
     )
+
+
+def test_a_named_folder_without_headers_is_told(tmp_path: Path) -> None:
+    """The option names a folder that has none: the error of what includes them names it, not the option to set."""
+    cross = Cross(machine="aarch64", python=f"{tmp_path}/none-{{python}}")
+    include = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include
+    said = (include / "Python.h").read_text()
+    assert said == (
+        f"#error The headers of Python 3.11 for aarch64 are not in {tmp_path}/none-3.11, which the option "
+        "cross.aarch64.python names (include/python3.11/Python.h below it, or usr/include/python3.11/Python.h): name "
+        "the folder into which libpython3.11-dev:arm64 was unpacked\n"
+    )

@@ -31,7 +31,7 @@ from loopback import serving
 from merged import merge_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from hatch_torch_ext.outlets.parts import Part
@@ -66,15 +66,6 @@ def written(old: Part, extended: Layout, out: Path, audit: Callable[[Path], None
     """Write one extended wheel."""
     (path,) = extension.write([(old, extended)], out=out, audit=lambda draft, *_: audit(draft))
     return path
-
-
-def head(path: Path, changes: Mapping[str, object]) -> Path:
-    """Write the wheel again with ``changes`` in the head of its manifest."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info" not in name}
-    place = "my_pkg/_torch_ext/manifest.json"
-    members[place] = json.dumps({**json.loads(members[place]), **changes}).encode()
-    return wheels.write(path.parent, members, name=path.name)
 
 
 def refused(read: Part, *, distribution: str = "my-pkg", version: str = "1.0") -> str:
@@ -115,14 +106,15 @@ def test_the_head_of_the_manifest_is_read(tmp_path: Path) -> None:
     """What `prune` removed, and what the wheel was built from, come from there; nonsense is refused."""
     whole = part(tmp_path / "whole")
     (tmp_path / "again").mkdir()
-    path = head(whole.wheel.path, {"pruned": ["x"], ORIGIN: {**origin_to_json(HERE), "of a later version": 1}})
+    origin = {**origin_to_json(HERE), "of a later version": 1}
+    path = wheels.changed(whole.wheel.path, {"pruned": ["x"], ORIGIN: origin})
     read = parts.read(path, folder=tmp_path / "again")
     assert (read.pruned, read.origin) == (("x",), HERE)
     for number, nonsense in enumerate(({}, {"version": "x"}, {"version": "1", "options": {"a": "b"}, "folders": {}})):
         folder = tmp_path / str(number)
         folder.mkdir()
         with pytest.raises(Exception, match="`origin"):
-            parts.read(head(whole.wheel.path, {ORIGIN: nonsense}), folder=folder)
+            parts.read(wheels.changed(whole.wheel.path, {ORIGIN: nonsense}), folder=folder)
 
 
 @pytest.mark.performs("--trust-sources")
@@ -378,7 +370,7 @@ def test_a_newer_manifest_names_what_reads_it(tmp_path: Path) -> None:
     whole = part(tmp_path / "whole")
     (tmp_path / "again").mkdir()
     made = {"version": "99.1", "options": {}, "folders": {}}
-    path = head(whole.wheel.path, {"variants": [{"new": 1}], ORIGIN: made})
+    path = wheels.changed(whole.wheel.path, {"variants": [{"new": 1}], ORIGIN: made})
     with pytest.raises(WheelError, match=r"hatch-torch-ext 99\.1 made it: `pip install 'hatch-torch-ext>=99\.1'`"):
         parts.read(path, folder=tmp_path / "again")
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.performs("move it below")
 def test_sources_outside_of_the_project(tmp_path: Path) -> None:
-    """No sdist has them; moved into the project, and named as `source`, they are taken along, and what they include."""
+    """No sdist has them; through a link, or moved into the project, they are taken along, and what they include."""
     root = tmp_path / "python"
     for folder in (root / "my_pkg", tmp_path / "csrc"):
         folder.mkdir(parents=True)
@@ -34,8 +33,13 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
         taken("../csrc")
     assert str(caught.value) == (
         f'`fallback = "build"` takes the sources that the sdist has, and {tmp_path / "csrc"} is outside of the '
-        f"project: move it below {root}, and name it as `source`, or take the option `fallback` out"
+        'project: make a link in the project, `ln -s ../csrc csrc`, and write `source = "csrc"`; hatchling packs the '
+        "files behind it. Or take the option `fallback` out"
     )
+    (root / "csrc").symlink_to("../csrc")
+    assert "csrc/CMakeLists.txt" in taken("csrc")
+    assert "csrc/CMakeLists.txt" in taken("../csrc")  # the same folder
+    (root / "csrc").unlink()
     (tmp_path / "csrc").rename(root / "native")
     for name in ("table.tpp", "cells.inc", "notes.txt"):
         (root / "my_pkg" / name).touch()

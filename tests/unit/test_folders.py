@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hatch_torch_ext import backend
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import folders
@@ -16,7 +18,6 @@ from hatch_torch_ext.hooks import shipping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 HOOK = "for build hook `torch-ext`"
 
@@ -213,10 +214,53 @@ def test_an_sdist_without_the_sources_of_cmake(project: Path) -> None:
     (root / "pyproject.toml").write_text('[project]\nname = "my-pkg"\nversion = "1"\n')
     source = folders.source(Options(raw={"source": "../csrc"}, problems=[]), root)
     (source / "ops.cpp").touch()
-    found = re.search(r"`ln -s (\S+) csrc`", shipping.outside(str(root), source) or "")
+    found = re.search(r"`ln -s (\S+) csrc`", shipping.sdist_lacks_cmake(str(root), source) or "")
     assert found is not None
     assert "csrc/ops.cpp" not in shipping.of_sdist(str(root))
     (root / "csrc").symlink_to(found[1])
     assert {"csrc/CMakeLists.txt", "csrc/ops.cpp"} <= shipping.of_sdist(str(root))
     assert folders.source(Options(raw={"source": "csrc"}, problems=[]), root) == source
-    assert shipping.outside(str(root), source) is None
+    assert shipping.sdist_lacks_cmake(str(root), source) is None
+
+
+def test_an_sdist_that_would_lack_the_sources(tmp_path: Path) -> None:
+    """By the hook's table alone: beside the project, left out or not selected, it is told; through a link it is not."""
+    root = tmp_path / "python"
+    for folder in (root / "my_pkg", tmp_path / "lib"):
+        folder.mkdir(parents=True)
+    (tmp_path / "lib" / "CMakeLists.txt").touch()
+    (root / "my_pkg" / "__init__.py").touch()
+    pyproject = root / "pyproject.toml"
+    head = "[project]\nname = 'my-pkg'\nversion = '1'\n[tool.hatch.build.targets.sdist]\n"
+    pyproject.write_text(head, encoding="utf-8")
+    assert (shipping.sdist_of_options(str(root), {"source": "../lib"}) or "").startswith(
+        "an sdist would lack `../lib`, which is outside of the project, so no wheel could be built from it: make a link"
+    )
+    (root / "csrc").symlink_to("../lib")
+    for options in {"source": "csrc"}, {"source": "../lib"}, {}, {"source": 3}, {"source": "none"}:
+        assert shipping.sdist_of_options(str(root), options) is None
+    (root / "csrc").unlink()
+    (tmp_path / "lib").rename(root / "csrc")
+    for line, why in (
+        ('exclude = ["/csrc"]', "`exclude` of `[tool.hatch.build.targets.sdist]`"),
+        ('only-include = ["my_pkg"]', "let `[tool.hatch.build.targets.sdist]` include it"),
+    ):
+        pyproject.write_text(head + line, encoding="utf-8")
+        told = shipping.sdist_of_options(str(root), {}) or ""
+        assert told.startswith(f"an sdist would lack `csrc`, so no wheel could be built from it: {why}")
+
+
+def test_our_backend_tells_of_an_sdist_without_the_sources(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hatchling calls no hook of the wheel for an sdist; a hook of all targets tells it once, by hatchling."""
+    (project / "python").mkdir()
+    monkeypatch.chdir(project / "python")
+    for table, count in ("targets.wheel.hooks", 1), ("hooks", 1), ("targets.wheel.hooks.none", 0):
+        Path("pyproject.toml").write_text(
+            f'[project]\nname = "my-pkg"\nversion = "1"\n[tool.hatch.build.{table}.torch-ext]\nsource = "../csrc"\n',
+            encoding="utf-8",
+        )
+        backend.build_sdist("dist")
+        found = capsys.readouterr()
+        assert (found.out + found.err).count("an sdist would lack `../csrc`, which is outside of the project") == count

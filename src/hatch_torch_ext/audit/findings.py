@@ -169,7 +169,8 @@ CODES = {
     ),
     "partial-wheel": Code(
         warning=True,
-        remedy="Do not publish parts: publish the wheel that `hatch-torch-ext merge` makes of all of them.",
+        remedy="Publish no part by itself: `hatch-torch-ext merge` makes the wheel of all of them, and `extend` adds "
+        "what it builds to a published wheel.",
     ),
     "policy-too-low": Code(
         remedy="Build in the manylinux image of the policy, or name the wheel by the policy that is really met.",

@@ -68,11 +68,11 @@ def read() -> Project:
 
 
 def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
-    """Say what is odd about the project's metadata beside ``entries``, as a build does before it compiles.
+    """Say what is odd about the project's metadata beside ``entries`` and about its sdist, as a build does.
 
     Raises ``ConfigurationError`` if no user could install the wheel. A metadata hook that fails ends the program.
     """
-    from hatch_torch_ext.hooks import metadata
+    from hatch_torch_ext.hooks import metadata, shipping
 
     builder = project.builder
     options = metadata.build_hook_options(builder) or {}
@@ -82,7 +82,8 @@ def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
         found = metadata.judge(builder.metadata, options, entries, hook=hook, open_ended=open_ended)
     except (TypeError, ValueError) as error:  # hatchling's own, about a field of `[project]`
         raise ConfigurationError([f"pyproject.toml: {error}"]) from error
-    for line in (*found.notes, *found.warnings):
+    lacking = shipping.sdist_lacks_cmake(str(project.config.root), project.config.source)
+    for line in filter(None, (*found.notes, *found.warnings, lacking)):
         say(line)
 
 

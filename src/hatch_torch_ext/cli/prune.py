@@ -58,9 +58,12 @@ def run(options: argparse.Namespace) -> int:
         if built:
             pruning.check_cache(each, os.environ)
         keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
-        prepared.append((each, state, built, pruning.prepare(each, keep, built=built, python=os.fspath(into.python))))
+        again = target.there(into, each.again, folder=options.target)
+        pruned = pruning.prepare(each, keep, built=built, python=os.fspath(into.python), again=again)
+        prepared.append((state, built, pruned))
     rows = []
-    for each, state, built, pruned in prepared:
+    for state, built, pruned in prepared:
+        each = pruned.installed
         if not options.dry_run:
             pruning.apply(pruned)
         rows.append(
@@ -76,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             terminal.say(
                 f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
             )
-            terminal.say(f"the way back: {each.again}")
+            terminal.say(f"the way back: {pruned.again}")
             if built and state is not None:
                 where = os.environ.get(builtcache.VARIABLE) or "the cache of this user"
                 terminal.say(f"loaded here: {state.chosen}, built at first use, from {where}")

@@ -37,7 +37,7 @@ def for_machine(environment: Environment, machine: str | None, cross: Cross | No
         here,
         machine=machine,
         ext_suffix=f".cpython-{here.tag.removeprefix('cp')}-{machine}-linux-gnu.so",
-        include=include if include is not None else _stand_in(name, here, machine, data),
+        include=include if include is not None else _stand_in(name, here, machine, _named(name, cross), data),
     )
     return replace(environment, interpreter=there, cross=True, modules=include is not None)
 
@@ -62,11 +62,18 @@ def headers(name: str, machine: str, cross: Cross | None, *, data: Path) -> Path
 
 def _roots(name: str, cross: Cross | None) -> Iterator[tuple[Path, bool]]:
     """Yield the folders to search, and whether the author named them."""
-    if cross is not None and cross.python is not None:
-        yield Path(cross.python.replace("{python}", name.removeprefix("python"))), True
+    if (folder := _named(name, cross)) is not None:
+        yield folder, True
     if cross is not None and cross.sysroot is not None:
         yield Path(cross.sysroot), True
     yield Path("/"), False
+
+
+def _named(name: str, cross: Cross | None) -> Path | None:
+    """Return the folder that the option `cross.<machine>.python` names for that Python, or None."""
+    if cross is None or cross.python is None:
+        return None
+    return Path(cross.python.replace("{python}", name.removeprefix("python")))
 
 
 def _chooses(pyconfig: Path) -> bool:
@@ -94,15 +101,25 @@ def _joined(place: Path, pyconfig: Path, folder: Path) -> Path:
     return made
 
 
-def _stand_in(name: str, here: Interpreter, machine: str, data: Path) -> Path:
-    """Return a folder whose ``Python.h`` stops compiling with the remedy; CMake finds a Python there nevertheless."""
+def _stand_in(name: str, here: Interpreter, machine: str, named: Path | None, data: Path) -> Path:
+    """Return a folder whose ``Python.h`` stops compiling with the remedy; CMake finds a Python there nevertheless.
+
+    ``named`` is the folder that the option `cross.<machine>.python` names, which has none of them.
+    """
     folder = data / "environments" / f"{name}-{machine}-missing"
     folder.mkdir(parents=True, exist_ok=True)
     debian = f"lib{name}-dev:{DEBIAN[machine]}"
-    message = (
-        f"The headers of Python {name.removeprefix('python')} for {machine} are not here: install {debian} (Debian, "
-        f"Ubuntu), or unpack it with `dpkg -x` and name the folder by the option cross.{machine}.python"
-    )
+    missing = f"The headers of Python {name.removeprefix('python')} for {machine} are not"
+    if named is None:
+        message = (
+            f"{missing} here: install {debian} (Debian, Ubuntu), or unpack it with `dpkg -x` and name the folder by "
+            f"the option cross.{machine}.python"
+        )
+    else:
+        message = (
+            f"{missing} in {named}, which the option cross.{machine}.python names (include/{name}/Python.h below it, "
+            f"or usr/include/{name}/Python.h): name the folder into which {debian} was unpacked"
+        )
     atomic.update(folder / "Python.h", f"#error {message}\n")
     atomic.update(folder / "patchlevel.h", f'#define PY_VERSION "{here.version}"\n')
     atomic.update(folder / "pyconfig.h", '#include "Python.h"\n')

@@ -124,11 +124,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         """Warn if the sdist cannot hold the C++ sources; faults of the options are for the build of a wheel."""
         from hatch_torch_ext.hooks import shipping
 
-        named = self.config.get("source")
-        if self.target_name == "sdist" and isinstance(named, str):
-            note = shipping.outside(self.root, (Path(self.root) / named).resolve())
-            if note is not None:
-                self._warn(note)
+        if self.target_name == "sdist" and (note := shipping.sdist_of_options(self.root, self.config)) is not None:
+            self._warn(note)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Audit the finished wheel, and delete it if it fails, so that it cannot be published.
@@ -324,7 +321,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         config, product = self._built
         for warning in self._repeated:
             self._warn(warning)
-        if (lacking := shipping.sdist_lacks_cmake(self.root, config)) is not None:
+        if (lacking := shipping.sdist_lacks_cmake(self.root, config.source)) is not None:
             self._warn(lacking)
         for lacking in shipping.wheel_lacks_python(self.root, config, wheel):
             self._warn(lacking)

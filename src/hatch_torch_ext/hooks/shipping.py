@@ -17,6 +17,7 @@ from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.facts.manifest import OPTIONS, Fallback, Sources
+from hatch_torch_ext.hooks import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,26 +70,56 @@ def check_package(root: str, config: Config) -> None:
     )
 
 
-def sdist_lacks_cmake(root: str, config: Config) -> str | None:
-    """Return a note for the author if no wheel could be built from an sdist of the project, else None."""
-    if (note := outside(root, config.source)) is not None:
-        return note
-    if (why := left_out(root, "sdist", config.source / "CMakeLists.txt")) is None:
-        return None
-    folder = config.source.relative_to(config.root)
-    return f"an sdist would lack `{folder}`, so no wheel could be built from it: {why}."
-
-
-def outside(root: str, source: Path) -> str | None:
-    """Return the note on a folder of CMakeLists.txt beside the project that no link in it leads to, else None."""
+def sdist_lacks_cmake(root: str, source: Path) -> str | None:
+    """Return a note for the author if no wheel could be built from an sdist, as it lacks CMakeLists.txt, else None."""
     top, lists = Path(root).resolve(), source / "CMakeLists.txt"
-    packed = (top / place for place in of_sdist(root) if place.endswith(lists.name))
-    if source.is_relative_to(top) or not lists.is_file() or any(path.resolve() == lists for path in packed):
+    if not lists.is_file() or place_in_sdist(root, source) is not None:
         return None
-    link = os.path.relpath(source, top)
+    lacking = f"an sdist would lack `{os.path.relpath(source, top)}`"
+    if not source.is_relative_to(top):
+        return f"{lacking}, which is outside of the project, so no wheel could be built from it: {_link(source, top)}."
+    why = left_out(root, "sdist", lists) or "let `[tool.hatch.build.targets.sdist]` include it"
+    return f"{lacking}, so no wheel could be built from it: {why}."
+
+
+def sdist_of_options(root: str, options: Mapping[str, Any]) -> str | None:
+    """Return that note by the hook's table alone, whose other faults are for the build of a wheel."""
+    top, named = Path(root).resolve(), options.get("source")
+    folders = [(top / named).resolve()] if isinstance(named, str) else [top / "csrc", top]
+    source = next((folder for folder in folders if (folder / "CMakeLists.txt").is_file()), None)
+    return None if source is None else sdist_lacks_cmake(root, source)
+
+
+def sdist_without_hook(root: str) -> str | None:
+    """Return that note where only the wheel has the build hook, so that hatchling calls none for an sdist."""
+    options = metadata.build_hook_options(WheelBuilder(root))
+    if options is None or "torch-ext" in SdistBuilder(root).config.hook_config:
+        return None
+    return sdist_of_options(root, options)
+
+
+def place_in_sdist(root: str, source: Path) -> str | None:
+    """Return the folder of CMakeLists.txt in an sdist (``csrc``; ``.`` is its root), or None if an sdist lacks it.
+
+    A link in the project may lead there: hatchling packs the files behind it.
+    """
+    lists = source / "CMakeLists.txt"
+    try:
+        packed = list(SdistBuilder(root).recurse_included_files())
+    except ValueError:
+        return None
+    places = {Path(file.distribution_path): Path(file.path) for file in packed if file.path.endswith(lists.name)}
+    found = [place for place, path in places.items() if path.resolve() == lists.resolve()]
+    # The folder itself before links to it.
+    found.sort(key=lambda place: (places[place] != lists, place))
+    return found[0].parent.as_posix() if found else None
+
+
+def _link(folder: Path, root: Path) -> str:
+    """Return the remedy for a folder outside of the project."""
     return (
-        f"an sdist would lack `{link}`, which is outside of the project, so no wheel could be built from it: make a "
-        f'link in the project, `ln -s {link} csrc`, and write `source = "csrc"`; hatchling packs the files behind it.'
+        f'make a link in the project, `ln -s {os.path.relpath(folder, root)} csrc`, and write `source = "csrc"`; '
+        "hatchling packs the files behind it"
     )
 
 
@@ -182,31 +213,27 @@ def gather(
     ``entries`` are those of the whole matrix, so that every partial wheel says the same; ``options`` is the hook's
     table. Raises ``ConfigurationError`` if the sdist lacks CMakeLists.txt.
     """
-    if not config.source.is_relative_to(config.root):
-        raise ConfigurationError(
-            [
-                f'`fallback = "build"` takes the sources that the sdist has, and {config.source} is outside of the '
-                f"project: move it below {config.root}, and name it as `source`, or take the option `fallback` out"
-            ]
-        )
+    root = str(config.root)
+    source = place_in_sdist(root, config.source)
+    if source is None:
+        takes = '`fallback = "build"` takes the sources that the sdist has, and'
+        if config.source.is_relative_to(config.root):
+            lists = (config.source / "CMakeLists.txt").relative_to(config.root).as_posix()
+            remedy = "let `[tool.hatch.build.targets.sdist]` include it, or remove the option"
+            problem = f"{takes} it would lack `{lists}`: {remedy}"
+        else:
+            link = _link(config.source, config.root)
+            problem = f"{takes} {config.source} is outside of the project: {link}. Or take the option `fallback` out"
+        raise ConfigurationError([problem])
     folder = work / "sources"
     shutil.rmtree(folder, ignore_errors=True)
     files = []
-    for place, path in sorted(_of_sdist(config)):
+    for place, path in sorted(_of_sdist(root, source)):
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
         files.append((place, content.sha256(target)))
-    source = config.source.relative_to(config.root).as_posix()
-    listed = "CMakeLists.txt" if source == "." else f"{source}/CMakeLists.txt"
-    if listed not in dict(files):
-        raise ConfigurationError(
-            [
-                f'`fallback = "build"` takes the sources that the sdist has, and it would lack `{listed}`: let '
-                "`[tool.hatch.build.targets.sdist]` include it, or remove the option"
-            ]
-        )
     shared = matrix.common(entries)
     fallback = Fallback(
         version=version,
@@ -221,13 +248,12 @@ def gather(
     return Sources(fallback=fallback, root=folder)
 
 
-def _of_sdist(config: Config) -> Iterator[tuple[str, Path]]:
+def _of_sdist(root: str, source: str) -> Iterator[tuple[str, Path]]:
     """Yield (place in the sdist, file) of what a build may read: the CMake folder, and sources to compile elsewhere.
 
     If CMakeLists.txt is in the root, that is every file.
     """
-    source = config.source.relative_to(config.root).as_posix()
-    for file in SdistBuilder(str(config.root)).recurse_included_files():
+    for file in SdistBuilder(root).recurse_included_files():
         place = Path(file.distribution_path).as_posix()
         name = place.rpartition("/")[2]
         below = source == "." or place.startswith(f"{source}/")

@@ -68,7 +68,7 @@ def _recordings(
     except recording.RecordingError as error:
         if error.other is None:
             if empty := failures.empty_submodules(root):
-                raise ConfigurationError([str(error), empty]) from error
+                raise ConfigurationError([f"{error}\n{empty}"]) from error
             raise
         cpu, cuda = (None, error.other) if error.backend == "cpu" else (error.other, None)
         kept = "only with CUDA" if cpu is None else "only for the CPU"

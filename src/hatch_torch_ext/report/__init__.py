@@ -31,7 +31,10 @@ FileKind = Literal["library", "module", "graft", "program", "python", "metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryFacts:
-    """Facts of an ELF file. ``libc_floor`` is such as ``glibc 2.17``; ``archs`` are in torch's notation."""
+    """Facts of an ELF file. ``libc_floor`` is such as ``glibc 2.17``; ``archs`` are in torch's notation.
+
+    ``isa_level`` is the level of x86-64 that it requires: 3 for ``x86-64-v3``, else 1.
+    """
 
     machine: str
     soname: str | None
@@ -39,7 +42,13 @@ class BinaryFacts:
     python: bool
     """Whether it is a CPython extension module."""
     libc_floor: str | None
+    isa_level: int
     archs: tuple[str, ...]
+
+    @property
+    def needs(self) -> str:
+        """Return what a user's system must have."""
+        return _needs(self.libc_floor, self.isa_level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +67,8 @@ class FileRow:
 class VariantRow:
     """One variant: sizes in bytes of the files that only it uses (``own``) and of those it shares (``shared``).
 
-    ``share`` is the part of the wheel's compressed bytes in its own files, 0 to 1.
+    ``share`` is the part of the wheel's compressed bytes in its own files, 0 to 1. ``isa_level`` is the highest of the
+    files that the loader opens.
     """
 
     label: str
@@ -72,11 +82,21 @@ class VariantRow:
     python: str | None
     machine: str
     libc_floor: str
+    isa_level: int
     own: int
     shared: int
     packed: int
     share: float
     files: tuple[str, ...]
+
+    @property
+    def needs(self) -> str:
+        """Return what a user's system must have."""
+        return _needs(self.libc_floor, self.isa_level)
+
+
+def _needs(libc_floor: str | None, isa_level: int) -> str:
+    return ", ".join(filter(None, [libc_floor, f"x86-64-v{isa_level}" if isa_level > 1 else ""]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +225,7 @@ def _binary(path: Path) -> BinaryFacts:
         needed=facts.needed,
         python=any(symbol.startswith("PyInit_") for symbol in facts.exported),
         libc_floor=None if floor is None else f"{libc} {floor}",
+        isa_level=facts.isa_level,
         archs=fatbin.archs(path) if facts.gpu_code else (),
     )
 
@@ -217,6 +238,7 @@ def _variants(listed: Sequence[Listed], files: Sequence[FileRow], total: int) ->
         mine = [by_path[path] for path in sorted(item.files) if path in by_path]
         own = [row for row in mine if len(row.variants) == 1]
         packed = sum(row.compressed for row in own)
+        opened = [row.binary for row in mine if row.binary is not None and not item.files[row.path].unopened]
         rows.append(
             VariantRow(
                 label=variant.label,
@@ -229,6 +251,7 @@ def _variants(listed: Sequence[Listed], files: Sequence[FileRow], total: int) ->
                 python=variant.python,
                 machine=variant.machine,
                 libc_floor=f"{variant.libc} {variant.libc_floor}",
+                isa_level=max((binary.isa_level for binary in opened), default=1),
                 own=sum(row.size for row in own),
                 shared=sum(row.size for row in mine if len(row.variants) > 1),
                 packed=packed,

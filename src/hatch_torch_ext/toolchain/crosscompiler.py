@@ -23,7 +23,7 @@ from hatch_torch_ext.values import CrossTarget, Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hatch_torch_ext.config import Config
+    from hatch_torch_ext.config import Config, Cross
     from hatch_torch_ext.values import Entry
 
 VENDORS = ("", "unknown-", "redhat-", "suse-", "conda-")
@@ -76,14 +76,13 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
                 f"option `cross.{machine}.cxx`, or its sysroot by `cross.{machine}.sysroot`"
                 + (f" (it is {folder} now)" if folder is not None else ""),
             )
-        given = tools.command(option.cc) if option is not None and option.cc is not None else []
-        cc = given[0] if given else _c_compiler(tool.path)
+        cc, cc_flags = _named_cc(entry, option) or (_c_compiler(tool.path), ())
         libraries = _libraries(tool.path, flags) if folder is None else None
         usual = _usual_sysroot(machine)
         return tool, CrossTarget(
             machine=machine,
-            cc=Path(found) if cc is not None and (found := shutil.which(cc)) is not None else None,
-            cc_flags=tuple(given[1:]),
+            cc=cc,
+            cc_flags=cc_flags,
             flags=flags,
             sysroot=folder,
             libraries=libraries,
@@ -177,12 +176,28 @@ def _usual_sysroot(machine: str) -> Path:
     return Path(f"/usr/{machine}-linux-gnu")
 
 
-def _c_compiler(cxx: Path) -> str | None:
+def _named_cc(entry: Entry, option: Cross | None) -> tuple[Path, tuple[str, ...]] | None:
+    """Return the C compiler of the option `cross.<machine>.cc` and its flags, or None where it names none."""
+    if option is None or option.cc is None:
+        return None
+    words = tools.command(option.cc)
+    path = shutil.which(words[0]) if words else None
+    if path is None:
+        named = words[0] if words else option.cc
+        raise ToolchainError(
+            entry.name,
+            f"option `cross.{option.machine}.cc` names `{named}`, which is not {'there' if '/' in named else 'on PATH'}"
+            ": correct it, or take it out: a C compiler beside the C++ compiler is found",
+        )
+    return Path(path), tuple(words[1:])
+
+
+def _c_compiler(cxx: Path) -> Path | None:
     """Return the C compiler beside a C++ compiler, by its name."""
     for old, new in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
         head, found, tail = cxx.name.rpartition(old)
         if found and (path := cxx.with_name(f"{head}{new}{tail}")).is_file():
-            return str(path)
+            return path
     return None
 
 

@@ -210,8 +210,8 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
         torch={name: value for name, value in torch.items() if name != "sites"},
         tools=tuple(_tools(environ)),
         packages=states,
-        problems=tuple(dict.fromkeys(problems)),
-        commands=tuple(dict.fromkeys(commands)),
+        problems=tuple(dict.fromkeys(targets.there(target, each) for each in problems)),
+        commands=tuple(dict.fromkeys(targets.there(target, each) for each in commands)),
     )
 
 
@@ -279,7 +279,7 @@ def health(
     return replace(
         state,
         opt_in=_opt_in(target, installed, torch),
-        build=_builds(target, installed, answer.get("build")) if "fallback" in installed.head else (),
+        build=_builds(installed, answer.get("build")) if "fallback" in installed.head else (),
         install=installed.requirement,
         other_torch=_first_command(answer.get("remedy")),
     )
@@ -312,10 +312,10 @@ def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Ma
     return "export TORCH_EXT_PRERELEASE=1" if label and label not in installed.pruned else None
 
 
-def _builds(target: TargetPython, installed: pruning.InstalledPackage, given: object) -> tuple[str, ...]:
+def _builds(installed: pruning.InstalledPackage, given: object) -> tuple[str, ...]:
     """Return the commands of a loader that build the package for the torch that is here."""
-    lines = [escape.line(str(each)) for each in _list(given)] or [f"python -m {installed.package}._variants --build"]
-    return tuple(re.sub("^python ", f"{_quoted(target)} ", line) for line in lines)
+    lines = tuple(escape.line(str(each)) for each in _list(given))
+    return lines or (f"python -m {installed.package}._variants --build",)
 
 
 def _first_command(lines: object) -> str | None:

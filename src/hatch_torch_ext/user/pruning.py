@@ -115,12 +115,16 @@ def _address(origin: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """What pruning removes: ``labels``, ``files`` (absolute paths), and their size in bytes."""
+    """What pruning removes: ``labels``, ``files`` (absolute paths), and their size in bytes.
+
+    ``again`` is the command that brings it back.
+    """
 
     installed: InstalledPackage
     labels: tuple[str, ...]
     files: tuple[Path, ...]
     size: int
+    again: str
 
 
 def packages(site: Path) -> tuple[InstalledPackage, ...]:
@@ -219,21 +223,23 @@ def check_keep(installed: Collection[InstalledPackage], keep: Collection[str]) -
 
 
 def prepare(
-    installed: InstalledPackage, keep: Collection[str], *, built: bool = False, python: str = "python"
+    installed: InstalledPackage, keep: Collection[str], *, built: bool = False, python: str = "python", again: str = ""
 ) -> Pruning:
     """Return what is removed if only the variants ``keep`` stay; none need stay if what is loaded was ``built`` here.
 
-    ``python`` is the Python of the environment, for messages.
+    ``python`` is the Python of the environment, and ``again`` the command that reinstalls the package there.
     Raises ``ConfigurationError`` if none would stay, or if the manifest names files that are not the package's own.
     """
+    again = again or installed.again
     if installed.fault:
-        raise ConfigurationError([f"{installed.problem}. Nothing is removed."])
+        problem = f"{installed.distribution}: {installed.root / MANIFEST} {installed.fault}: {again}"
+        raise ConfigurationError([f"{problem}. Nothing is removed."])
     if not built and installed.labels and not set(keep) & set(installed.labels):
         if gone := sorted(set(keep) & installed.pruned):
             raise ConfigurationError(
                 [
                     f"{installed.distribution} was pruned: {', '.join(gone)}, which this environment would load, is "
-                    f"removed already. Nothing is removed. The way back: {installed.again}"
+                    f"removed already. Nothing is removed. The way back: {again}"
                 ]
             )
         raise ConfigurationError(
@@ -256,7 +262,7 @@ def prepare(
             raise ConfigurationError(
                 [
                     f"{installed.distribution}: its manifest lists {escape.name(file)}, which is not a file of this "
-                    f"package. Nothing is removed. Reinstall it: {installed.again}"
+                    f"package. Nothing is removed. Reinstall it: {again}"
                 ]
             )
     return Pruning(
@@ -264,6 +270,7 @@ def prepare(
         labels=tuple(label for label in installed.labels if label not in keep),
         files=tuple(files),
         size=sum(file.stat().st_size for file in files),
+        again=again,
     )
 
 

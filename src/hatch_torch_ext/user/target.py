@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +81,25 @@ def pip_install(target: TargetPython) -> tuple[str, ...]:
     if program is not None:  # an environment that uv made has no pip
         return program, "pip", "install", "--python", str(target.python)
     return str(target.python), "-m", "pip", "install"
+
+
+_TYPED = re.compile(r"(?<![\w./-])(?<!-m )(?<!uv )(uv pip install|pip install|python -m)(?= )(?! --python)")
+"""A command of a message that acts on whatever environment the shell has."""
+
+
+def there(target: TargetPython, text: str, *, folder: Path | None = None) -> str:
+    """Return a message whose commands act on the target, wherever they are typed.
+
+    ``folder`` is where pip's ``--target`` put the package, if not into the target's own folder.
+    """
+    python = shlex.quote(str(target.python))
+    inside = ["--upgrade", "--target", str(folder)] if folder is not None else []
+    commands = {
+        "pip install": shlex.join([*pip_install(target), *inside]),
+        "uv pip install": f"uv pip install --python {python}",
+        "python -m": f"{python} -m",
+    }
+    return _TYPED.sub(lambda found: commands[found[1]], text)
 
 
 _READ = "import runpy, sys; sys.argv[:] = ['-', '--json']; runpy.run_path({loader!r}, run_name='__main__')"
