@@ -387,10 +387,16 @@ def test_toolkits_are_looked_for_in_order(machine: Machine, monkeypatch: pytest.
 
 
 def test_a_toolkit_of_another_major_is_passed_over(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA_HOME of another CUDA does not hide the system's right one."""
-    monkeypatch.setenv("CUDA_HOME", str(toolkit(machine.config.root / "home", "12.8")))
+    """CUDA_HOME of another CUDA, or that leads nowhere, does not hide the system's right one, and is told."""
+    home = toolkit(machine.config.root / "home", "12.8")
+    monkeypatch.setenv("CUDA_HOME", str(home))
     toolkit(machine.system / "cuda-13.0", "13.0")
-    assert machine.cuda().root == machine.system / "cuda-13.0"
+    found = machine.cuda()
+    assert found.root == machine.system / "cuda-13.0"
+    assert found.source == f"the system, as {home}/bin/nvcc (CUDA_HOME) is CUDA 12.8"
+    monkeypatch.setenv("CUDA_HOME", "/nope")
+    assert machine.cuda().source == "the system, as /nope/bin/nvcc (CUDA_HOME) does not exist"
+    monkeypatch.setenv("CUDA_HOME", str(home))
     assert machine.cuda("12.9").root == machine.config.root / "home"
 
 

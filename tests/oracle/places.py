@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -72,13 +71,17 @@ def _as_it_is(site: Path, scratch: Path) -> Place:
     return Place(site=_copied(site, scratch / "site"))
 
 
-def _stripped(site: Path, scratch: Path) -> Place:
-    """Strip the files as dh_strip of a distributor does."""
+def _stripped(site: Path, scratch: Path, *options: str) -> Place:
+    """Strip the files, of all that is not needed to open them."""
     place = _copied(site, scratch / "site")
     for path in _libraries(place):
-        sections = ("--remove-section=.comment", "--remove-section=.note")
-        subprocess.run(["strip", *sections, "--strip-unneeded", path], check=True)
+        subprocess.run(["strip", *options, path], check=True)
     return Place(site=place)
+
+
+def _stripped_by_debian(site: Path, scratch: Path) -> Place:
+    """Strip the files as dh_strip of a distributor does."""
+    return _stripped(site, scratch, "--remove-section=.comment", "--remove-section=.note", "--strip-unneeded")
 
 
 def _patched(site: Path, scratch: Path) -> Place:
@@ -101,6 +104,12 @@ def _links(site: Path, scratch: Path) -> Place:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(path)
     return Place(site=place)
+
+
+def _hard_links(site: Path, scratch: Path) -> Place:
+    """Take each file from a cache without a copy, as uv does by default where it cannot clone."""
+    cache = _copied(site, scratch / "cache")
+    return Place(site=Path(shutil.copytree(cache, scratch / "site", copy_function=os.link)))
 
 
 def _linked_folder(site: Path, scratch: Path) -> Place:
@@ -257,8 +266,10 @@ def _pex(site: Path, scratch: Path) -> Place:
 PYTHON = "the Python with torch"
 PLACES: dict[str, Callable[[Path, Path], Place]] = {
     "as it is": _as_it_is,
-    "stripped": _stripped,
+    "strip": _stripped,
+    "dh_strip": _stripped_by_debian,
     "patchelf": _patched,
+    "hard links": _hard_links,
     "links to files": _links,
     "a linked folder": _linked_folder,
     "a folder with a name": _named,
@@ -278,8 +289,8 @@ PLACES: dict[str, Callable[[Path, Path], Place]] = {
 
 
 BY_COMMAND = (
-    *("as it is", "links to files", "a linked folder", "without data", "without exec", "read-only"),
-    *("moved", "another prefix (conda)", "PyInstaller", "pex"),
+    *("as it is", "strip", "hard links", "links to files", "a linked folder", "without data", "without exec"),
+    *("read-only", "moved", "another prefix (conda)", "PyInstaller", "pex"),
 )
 """Places that other tests of the loader have too, or that take long; the command tries them all."""
 
@@ -318,11 +329,26 @@ def outcome(
     return Outcome(name=name, plain=said["plain"], ours=said["environment"], alike=alike, told=told)
 
 
+REMEDIES = {
+    "_variants --renew": "test_a_patched_file_is_renewed_by_the_command_of_the_error",
+    "pip install --force-reinstall": "test_a_file_that_is_cut_short_is_refused",
+    "install the package unpacked": "test_a_zipped_package_is_told",
+    "Install into another folder": "test_a_folder_that_forbids_programs_is_explained",
+    "pyinstaller --collect-all": "test_a_frozen_program_without_the_package_s_files_is_explained",
+}
+"""What the package says to do in a place, and the test that does it there."""
+
+
+def performed(told: str) -> str:
+    """Return the test that does what the package's own sentence says, or nothing."""
+    if not told.startswith(f"ImportError: {PACKAGE}: "):
+        return ""
+    return next((test for words, test in REMEDIES.items() if words in told), "")
+
+
 def is_right(each: Outcome) -> bool:
     """Say whether a place gives the same, or our package's own sentence with what to do."""
-    own = re.match(r"ImportError: oracle_pkg: ", each.told)
-    remedy = re.search(r"[Ii]nstall|[Uu]npack|[Rr]epair|[Rr]enew", each.told)
-    return each.alike or (own is not None and remedy is not None)
+    return each.alike or performed(each.told) != ""
 
 
 def report(outcomes: list[Outcome], lacking: list[str]) -> str:
@@ -334,9 +360,12 @@ def report(outcomes: list[Outcome], lacking: list[str]) -> str:
         "each.",
         *([f"Not here: {', '.join(lacking)}."] if lacking else []),
         "",
-        "| place | as the plain library | what the package says |",
-        "|---|---|---|",
-        *(f"| {each.name} | {'yes' if each.alike else 'no'} | {each.told or '-'} |" for each in outcomes),
+        "| place | as the plain library | what the package says | the test that does as it says |",
+        "|---|---|---|---|",
+        *(
+            f"| {each.name} | {'yes' if each.alike else 'no'} | {each.told or '-'} | {performed(each.told) or '-'} |"
+            for each in outcomes
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -74,6 +74,14 @@ def test_the_projects_of_every_run_have_each_value() -> None:
     assert values == {(name, value) for name, known in projects.DIMENSIONS.items() for value in known}
 
 
+def test_what_a_place_tells_to_do_is_done_by_a_test() -> None:
+    """The page of results names a test for each remedy, and that test is there; any other sentence is a fault."""
+    there = "".join(path.read_text(encoding="utf-8") for path in places.TESTS.glob("integration/test_*.py"))
+    assert [test for test in places.REMEDIES.values() if f"\ndef {test}(" not in there] == []
+    assert places.performed("ImportError: oracle_pkg: it fails. Install another") == ""
+    assert places.performed("ImportError: it fails. Repair it: install the package unpacked") == ""
+
+
 def test_each_pair_of_values_is_in_a_project() -> None:
     """All that fit together are, so that the command tries each pair."""
     found = [tuple(sorted(choice.items())) for choice in projects.choices()]

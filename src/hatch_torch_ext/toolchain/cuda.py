@@ -158,6 +158,11 @@ TARGETS = {"aarch64": "sbsa-linux"}
 """Machine -> the folder in a toolkit's ``targets`` with the files for compiling for servers of that machine."""
 
 
+VARIABLES = ("CUDA_HOME", "CUDA_PATH")
+SYSTEMS = "the system"
+"""The source of a toolkit that no option and no variable names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A place where a toolkit may be: ``nvcc`` exists; ``wheels`` says that it has the layout of NVIDIA's wheels."""
@@ -232,7 +237,7 @@ def _choose(
     config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]
 ) -> tuple[Candidate, str, Tool]:
     """Return the first toolkit of torch's CUDA major; among the system's, one not newer than torch is preferred."""
-    refused = []
+    refused: list[str] = []
     newer = None
     for candidate in _candidates(config, environment, cuda, environ):
         if not untrusted.is_file(candidate.nvcc):
@@ -243,10 +248,10 @@ def _choose(
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not run")
             continue
         version = ".".join(tool.version.split(".")[:2])
-        found = candidate, version, tool
+        found = _in_place_of(candidate, refused), version, tool
         if major(version) != major(cuda):
             refused.append(f"{candidate.nvcc} ({candidate.source}) is CUDA {version}")
-        elif candidate.source == "the system" and minor(version) > minor(cuda):
+        elif candidate.source == SYSTEMS and minor(version) > minor(cuda):
             newer = newer or found
         else:
             return found
@@ -258,6 +263,14 @@ def _choose(
             f"{'; '.join(dict.fromkeys(refused))}. {remedy(config, cuda)}"
         )
     raise Unfit(f"CMake asks for CUDA, but no nvcc was found for torch's CUDA {cuda}. {remedy(config, cuda)}")
+
+
+def _in_place_of(candidate: Candidate, refused: Sequence[str]) -> Candidate:
+    """Return the toolkit; of the system's, the source says which variable names one that does not serve."""
+    named = [why for why in refused if any(f"({variable})" in why for variable in VARIABLES)]
+    if candidate.source != SYSTEMS or not named:
+        return candidate
+    return replace(candidate, source=f"{SYSTEMS}, as {' and '.join(named)}")
 
 
 def _candidates(config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]) -> Iterator[Candidate]:
@@ -275,7 +288,7 @@ def _candidates(config: Config, environment: Environment, cuda: str, environ: Ma
                 "exist: install that toolkit, or correct the option"
             )
         yield Candidate(nvcc=nvcc, source="option `cuda-home`")
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
+    for variable in VARIABLES:
         home = environ.get(variable)
         if home:
             yield Candidate(nvcc=(Path(home) / "bin" / "nvcc").absolute(), source=variable)
@@ -289,9 +302,9 @@ def _system(cuda: str) -> Iterator[Candidate]:
     )
     for folder in (exact, *others, SYSTEM / f"cuda-{major(cuda)}", SYSTEM / "cuda"):
         if untrusted.is_file(nvcc := folder / "bin" / "nvcc"):
-            yield Candidate(nvcc=nvcc, source="the system")
+            yield Candidate(nvcc=nvcc, source=SYSTEMS)
     if found := shutil.which("nvcc"):
-        yield Candidate(nvcc=Path(found), source="the system")
+        yield Candidate(nvcc=Path(found), source=SYSTEMS)
 
 
 def _describe(nvcc: Path) -> Tool | None:
