@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import wheels
-from hatch_torch_ext import audit, elf
+from hatch_torch_ext import audit, elf, report
 from hatch_torch_ext.audit import binary, python, symbols, variants
 from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
@@ -314,7 +314,10 @@ def test_subnormal_numbers(tmp_path: Path) -> None:
 )
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
 def test_a_file_for_newer_processors(tmp_path: Path) -> None:
-    """The linker's option and -mneeded write what glibc compares with the processor; without them nothing is found."""
+    """The linker's option and -mneeded write what glibc compares with the processor; without them nothing is found.
+
+    ``inspect`` names the level.
+    """
 
     def said(*options: str, graft: bool = False, unopened: bool = False) -> list[tuple[str, str]]:
         path = compiled(tmp_path, "libf.so", "-s", *options, f__c="int f;")
@@ -323,6 +326,10 @@ def test_a_file_for_newer_processors(tmp_path: Path) -> None:
 
     ((code, remedy),) = said("-Wl,-z,x86-64-v3")
     assert (code, "Leave out -Wl,-z,x86-64-v3 (LDFLAGS) and -mneeded" in remedy) == ("isa-level", True)
+    files = {"torch2.8_cpu_cxx11_x86_64/libf.so": (tmp_path / "libf.so").read_bytes()}
+    described = report.describe(wheels.ours(tmp_path, [(wheels.variant("torch2.8_cpu_cxx11_x86_64", files), files)]))
+    assert [row.needs for row in described.variants] == ["glibc 2.17, x86-64-v3"]
+    assert [row.binary.isa_level for row in described.files if row.binary is not None] == [3]
     ((code, remedy),) = said("-Wl,-z,x86-64-v4", graft=True)
     assert (code, "take a build of it" in remedy) == ("isa-level", True)
     assert len(said("-march=x86-64-v3", "-mneeded")) == 1

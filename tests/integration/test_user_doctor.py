@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -21,6 +20,7 @@ from hatch_torch_ext.base import process
 from hatch_torch_ext.base import uv as own_uv
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.facts.manifest import Fallback, fallback_to_json
+from hatch_torch_ext.user import doctor as health
 from hatch_torch_ext.user import machine
 from merged import merge_wheels
 from trees import compile_library
@@ -80,6 +80,21 @@ def doctor(environment: Path, capsys: pytest.CaptureFixture[str], *arguments: st
     return status, said
 
 
+def installs(environment: Path) -> str:
+    """Return the command that installs into an environment."""
+    return f"{own_uv.installed()} pip install --python {environment}"
+
+
+def private(text: str) -> str:
+    """Return a text as `doctor --json` has it: a home folder is `~` there, which a shell expands."""
+    return health.private(text, os.environ)
+
+
+def typed(command: str) -> None:
+    """Type a command into a shell."""
+    process.run(["sh", "-c", command])
+
+
 def test_all_is_well(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The variant that would load is named on the one line of the package; nothing is to be typed."""
     install(environment, wheel)
@@ -111,8 +126,8 @@ def test_nothing_fits_what_no_index_has(environment: Path, wheel: Path, capsys: 
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     wheel.unlink()
     _, said = doctor(environment, capsys)
-    pip = f"{own_uv.installed()} pip install --python {environment}"
-    assert said["commands"] == [f'{pip} "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu']
+    index = "--index-url https://download.pytorch.org/whl/cpu"
+    assert said["commands"] == [private(f'{installs(environment)} "torch==2.9.*" {index}')]
     (record,) = site(environment).glob("my_pkg-*/direct_url.json")
     record.unlink()  # as if from an index
     _, said = doctor(environment, capsys)
@@ -203,17 +218,17 @@ def test_several_problems(environment: Path, wheel: Path, capsys: pytest.Capture
         "second 1.0 has no variant that matches this environment",
         "third 1.0 has no variant that matches this environment",
     ]
-    again = f"{own_uv.installed()} pip install --python {environment} --force-reinstall --no-deps {wheel}"
+    again = f"{installs(environment)} --force-reinstall --no-deps {wheel}"
     second = tmp_path / "dist" / third.name.replace("third", "second")
     both = f"hatch-torch-ext install --python {environment} {second} {third}"
-    assert said["commands"] == [again, both]
+    assert said["commands"] == [private(again), both]
     assert [each["pruned"] for each in said["packages"]] == [[CPU29], [], []]
     assert cli.main(["doctor", "--python", str(environment)]) == 1
     told = capsys.readouterr().out
     assert "package   my-pkg 1.0: nothing fits; 1 pruned\n" in told
     assert f"          {CPU29}: removed by prune\n" in told
     assert told.endswith(f"type      {again}\ntype      {both}\n")
-    process.run(again.split())
+    typed(again)
     _, said = doctor(environment, capsys, "my-pkg")
     assert (said["problems"], said["packages"][0]["chosen"]) == ([], CPU29)
 
@@ -247,7 +262,7 @@ def test_a_damaged_file(environment: Path, wheel: Path, capsys: pytest.CaptureFi
         (problem,) = said["problems"]
         assert (status, said["packages"][0]["works"], words in problem) == (1, False, True), problem
         (command,) = said["commands"]
-        process.run(command.split())
+        typed(command)
         assert doctor(environment, capsys)[0] == 0
 
 
@@ -264,7 +279,7 @@ def test_a_vendors_torch(
     ]
     assert said["commands"] == [
         "export TORCH_EXT_PRERELEASE=1",
-        f"{own_uv.installed()} pip install --python {environment} --no-deps another-pkg",
+        private(f"{installs(environment)} --no-deps another-pkg"),
     ]
     monkeypatch.setenv("TORCH_EXT_PRERELEASE", "1")
     status, said = doctor(environment, capsys)
@@ -324,8 +339,7 @@ def test_pruning_removes_what_cannot_load(environment: Path, wheel: Path, capsys
     assert cli.main(["prune", "my_pkg", "--python", str(environment)]) == 0
     said = capsys.readouterr().out
     assert "my-pkg: removed 1 of 2 variants" in said
-    pip = f"{own_uv.installed()} pip install --python {environment}"
-    assert f"the way back: {pip} --force-reinstall --no-deps {wheel}" in said
+    assert f"the way back: {installs(environment)} --force-reinstall --no-deps {wheel}" in said
     left = {path.name for path in (package / "_torch_ext").iterdir()} - {"__pycache__"}
     assert sorted(left) == ["help.py", "manifest.json", "shared", CPU28]
     status, _ = doctor(environment, capsys)
@@ -342,7 +356,7 @@ def test_pruning_a_target_folder(
     arguments = ["prune", "my-pkg", "--python", str(environment), "--target", str(tmp_path / "app")]
     assert cli.main(arguments) == 0
     assert not (tmp_path / "app/my_pkg/_torch_ext" / CPU29).exists()
-    process.run(shlex.split(capsys.readouterr().out.partition("the way back: ")[2]))
+    typed(capsys.readouterr().out.partition("the way back: ")[2])
     assert (tmp_path / "app/my_pkg/_torch_ext" / CPU29).exists()
     assert cli.main(arguments) == 0
     assert cli.main(arguments) == 0  # again: nothing more goes
@@ -383,7 +397,7 @@ def test_a_variable_of_one_process_prunes_nothing_for_others(
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
     assert f"my-pkg was pruned: {CPU29}, which this environment would load, is removed already." in told
-    process.run(told.rpartition("The way back: ")[2].split())
+    typed(told.rpartition("The way back: ")[2])
     assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
 
@@ -415,23 +429,22 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
         file.write_text(damaged)
 
     def again(said: str) -> None:
-        process.run(said.rpartition(": ")[2].split())
+        typed(said.rpartition(": ")[2])
         assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
     (site(environment) / "my_pkg" / "theirs.so").touch()
     change(text.replace(f'"{CPU29}/libx.so": "_torch_ext/{CPU29}/libx.so"', f'"{CPU29}/libx.so": "theirs.so"'))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
-    told_by = f"Nothing is removed. Reinstall it: {own_uv.installed()} pip install"
-    assert f"theirs.so, which is not a file of this package. {told_by}" in told
+    refusal = "theirs.so, which is not a file of this package. Nothing is removed. Reinstall it: "
+    assert f"{refusal}{installs(environment)} " in told
     again(told)
     change("[" * 100_000)
     status, said = doctor(environment, capsys, "my-pkg")
     assert status == 1
     (problem,) = said["problems"]
     assert "my_pkg/_torch_ext/manifest.json is invalid (is not JSON" in problem
-    pip = f"{own_uv.installed()} pip install --python {environment}"
-    assert problem.endswith(f": {pip} --force-reinstall --no-deps {wheel}")
+    assert problem.endswith(private(f": {installs(environment)} --force-reinstall --no-deps {wheel}"))
     again(problem)
 
 
