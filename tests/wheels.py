@@ -114,7 +114,14 @@ def ours(
 def changed(path: Path, changes: Mapping[str, object], *, folder: Path | None = None) -> Path:
     """Write a wheel again with ``changes`` in the head of its manifest; in its place, or into ``folder``."""
     with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info" not in name}
+        members = {name: archive.read(name) for name in archive.namelist()}
     (place,) = [name for name in members if name.endswith("/_torch_ext/manifest.json")]
     members[place] = json.dumps({**json.loads(members[place]), **changes}).encode()
-    return write(folder or path.parent, members, name=path.name)
+    (record,) = [name for name in members if name.endswith(".dist-info/RECORD")]
+    lines = [f"{name},sha256={digest(data)},{len(data)}" for name, data in members.items() if name != record]
+    members[record] = "\n".join([*lines, f"{record},,\n"]).encode()
+    target = (folder or path.parent) / path.name
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return target

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import elves
 import wheels
 from plain import CMAKE, PROJECT, C, Project, make_wheels
 
@@ -72,13 +73,18 @@ def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) ->
     page = (project.root / "pyproject.toml").read_text(encoding="utf-8")
     (tmp_path / "odd").mkdir()
     made = {"version": "99.1", "options": {}, "folders": {}}
-    for changes, refusal in (
-        ({"pruned": ["gone"]}, "from which `prune` removed gone: name the wheel that was published"),
-        ({"distribution": "other"}, "is a wheel of other, and the project in this folder is my-pkg"),
-        ({"origin": made}, "was built by hatch-torch-ext 99.1, and this is"),
+    pruned = wheels.changed(published, {"pruned": ["gone"]}, folder=tmp_path / "odd")
+    (tmp_path / "newer").mkdir()
+    newer = wheels.changed(published, {"origin": made}, folder=tmp_path / "newer")
+    label = "torch2.8_cpu_cxx11_x86_64"
+    files = {f"{label}/libx.so": elves.shared_object(needed=("libc.so.6",))}
+    other = wheels.ours(tmp_path / "odd", [(wheels.variant(label, files), files)], package="other")
+    for wheel, refusal in (
+        (pruned, "from which `prune` removed gone: name the wheel that was published"),
+        (newer, "was built by hatch-torch-ext 99.1, and this is"),
+        (other, "is a wheel of other, and the project in this folder is my-pkg"),
     ):
-        odd = wheels.changed(published, changes, folder=tmp_path / "odd")
-        refused = project.cli("extend", str(odd), "--add", "torch=2.9", "-o", "more")
+        refused = project.cli("extend", str(wheel), "--add", "torch=2.9", "-o", "more")
         assert (refused.returncode, refusal in refused.stderr) == (1, True), refused.stderr
     assert (project.root / "pyproject.toml").read_text(encoding="utf-8") == page
     assert not (project.root / "more").exists()

@@ -332,7 +332,7 @@ def outcome(
 REMEDIES = {
     "_variants --renew": "test_a_patched_file_is_renewed_by_the_command_of_the_error",
     "pip install --force-reinstall": "test_a_file_that_is_cut_short_is_refused",
-    "install the package unpacked": "test_a_zipped_package_is_told",
+    "install the package unpacked": "test_a_zipped_package_is_reported",
     "Install into another folder": "test_a_folder_that_forbids_programs_is_explained",
     "pyinstaller --collect-all": "test_a_frozen_program_without_the_package_s_files_is_explained",
 }
