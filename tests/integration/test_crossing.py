@@ -251,23 +251,6 @@ def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) 
             crosscompiler.compiler(crossed.entry, crossed.config, "aarch64", environ={})
 
 
-@pytest.mark.performs(": correct it, or take it out: a C compiler beside")
-def test_a_c_compiler_that_is_not_there(crossed: Workbench, arm64: Path) -> None:
-    """The program of `cross.aarch64.cc` is looked for before any work; corrected, or taken out, one is found."""
-    for name, where in ("no-such-gcc", "on PATH"), ("/no/such/gcc", "there"):
-        config = replace(crossed.config, cross=(Cross(machine="aarch64", cc=f"{name} -O1"),))
-        with pytest.raises(ToolchainError) as caught:
-            crosscompiler.compiler(crossed.entry, config, "aarch64", environ={})
-        assert str(caught.value) == (
-            f"matrix.2.13: option `cross.aarch64.cc` names `{name}`, which is not {where}: correct it, or take it out: "
-            "a C compiler beside the C++ compiler is found"
-        )
-    for right in "aarch64-linux-gnu-gcc", None:
-        config = replace(crossed.config, cross=(Cross(machine="aarch64", cc=right),))
-        _, target = crosscompiler.compiler(crossed.entry, config, "aarch64", environ={})
-        assert target.cc == arm64 / "bin" / "aarch64-linux-gnu-gcc"
-
-
 def test_a_compiler_for_this_machine_is_refused(crossed: Workbench, tmp_path: Path) -> None:
     """A compiler in the option that compiles for another processor is an error before any work."""
     with pytest.raises(

@@ -78,11 +78,11 @@ def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) ->
     newer = wheels.changed(published, {"origin": made}, folder=tmp_path / "newer")
     label = "torch2.8_cpu_cxx11_x86_64"
     files = {f"{label}/libx.so": elves.shared_object(needed=("libc.so.6",))}
-    other = wheels.ours(tmp_path / "odd", [(wheels.variant(label, files), files)], package="other")
+    foreign = wheels.ours(tmp_path / "odd", [(wheels.variant(label, files), files)], package="other")
     for wheel, refusal in (
         (pruned, "from which `prune` removed gone: name the wheel that was published"),
         (newer, "was built by hatch-torch-ext 99.1, and this is"),
-        (other, "is a wheel of other, and the project in this folder is my-pkg"),
+        (foreign, "is a wheel of other, and the project in this folder is my-pkg"),
     ):
         refused = project.cli("extend", str(wheel), "--add", "torch=2.9", "-o", "more")
         assert (refused.returncode, refusal in refused.stderr) == (1, True), refused.stderr
@@ -119,7 +119,7 @@ def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) ->
     assert again.returncode == 1
     assert again.stderr.endswith(f"{wheel.name} serves matrix.2.9 already: nothing is to be added.\n")
     twice = project.cli("extend", str(published), "--add", "torch=2.9", "-o", "more")
-    assert (twice.returncode, twice.stdout) == (0, done.stdout)
+    assert (twice.returncode, twice.stdout) == (0, done.stdout), twice.stderr
     assert not [path for path in (project.root / "more").iterdir() if path != wheel]
 
 

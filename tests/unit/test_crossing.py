@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from hatch_torch_ext import config as configuration
 from hatch_torch_ext import environments
+from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import Cross
-from hatch_torch_ext.values import Environment, Interpreter
+from hatch_torch_ext.toolchain import crosscompiler
+from hatch_torch_ext.values import Entry, Environment, Interpreter
 
 
 def environment(prefix: Path) -> Environment:
@@ -95,3 +100,35 @@ def test_a_named_folder_without_headers_is_told(tmp_path: Path) -> None:
         "cross.aarch64.python names (include/python3.11/Python.h below it, or usr/include/python3.11/Python.h): name "
         "the folder into which libpython3.11-dev:arm64 was unpacked\n"
     )
+
+
+COMPILER = """#!/bin/sh
+case "$*" in *-dM*) printf '#define %s 1\\n' __aarch64__ __GNUC__ __GNUC_MINOR__ __GNUC_PATCHLEVEL__ ;; esac
+"""
+
+
+@pytest.mark.performs(": correct it, or take it out: a C compiler beside")
+def test_a_c_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of `cross.aarch64.cc` is looked for before any work; corrected, or taken out, one is found."""
+    for name in "aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc":
+        (tmp_path / name).write_text(COMPILER)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    entry = Entry(name="e", variables=(), dependencies=(), torch_requirement="torch", python=None)
+
+    def found(cc: str | None) -> Path | None:
+        options = {"package": "p", "cross": {"aarch64": {"cc": cc}} if cc is not None else {}}
+        config = configuration.parse(options, root=tmp_path, project_name="p", environ={})
+        return crosscompiler.compiler(entry, config, "aarch64", environ={})[1].cc
+
+    (tmp_path / "p").mkdir()
+    (tmp_path / "CMakeLists.txt").touch()
+    for name, where in ("no-such-gcc", "on PATH"), ("/no/such/gcc", "there"):
+        with pytest.raises(ToolchainError) as caught:
+            found(f"{name} -O1")
+        assert str(caught.value) == (
+            f"e: option `cross.aarch64.cc` names `{name}`, which is not {where}: correct it, or take it out: a C "
+            "compiler beside the C++ compiler is found"
+        )
+    for right in "aarch64-linux-gnu-gcc -O1", None:
+        assert found(right) == tmp_path / "aarch64-linux-gnu-gcc"
