@@ -62,7 +62,6 @@ MORE = (
     _more("torchrl", "ae9719f17"),
     _more("torchopt", "960fb0aa5"),
     _more("quad-iou", "0.2.0"),
-    _more("torchdtw", "0.4.2"),
     _more("dbscan-torch", "0.2.0"),
     _more("lanms-pytorch", "1.0.3"),
     _more("torch-ms-deform-attn", "0.1.1"),
@@ -73,7 +72,7 @@ MORE = (
     _more("fast_rnnt", "1.3"),
 )
 """Projects that are compared, and whose operators are not compared with a reference."""
-TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy")
+TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy", "pybind11")
 """What a setup.py finds besides torch, as in a `pip install --no-build-isolation` of its readme."""
 OLD = """
 import runpy, sys
