@@ -130,3 +130,32 @@ def _version_needs(versions: Mapping[str, Sequence[str]], numbers: Mapping[str, 
         for position, name in enumerate(names, 1):
             found += struct.pack("<IHHII", 0, 0, numbers[name], strings.add(name), 0 if position == len(names) else 16)
     return found
+
+
+def object_file(*, undefined: Sequence[str] = (), data: bytes = b"") -> bytes:
+    """Return a relocatable file with a symbol table; ``data`` follows its tables."""
+    strings, symbols = _Strings(), bytes(24)
+    for name in undefined:
+        symbols += struct.pack("<IBBHQQ", strings.add(name), 0x10, 0, 0, 0, 0)
+    places = (64, 64 + len(symbols), 64 + len(symbols) + len(strings.data))
+    tables = symbols + strings.data
+    sections = bytes(64)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, places[0], len(symbols), 2, 1, 8, 24)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, places[1], len(strings.data), 0, 0, 1, 0)
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, places[2], 0, 64, 0, 0, 64, 3, 0)
+    return ident + header + tables + sections + data
+
+
+def archive(members: Mapping[str, bytes]) -> bytes:
+    """Return a static library as GNU ``ar`` writes it, without an index of symbols."""
+    names = "".join(f"{name}/\n" for name in members).encode()
+    found, at = b"!<arch>\n" + _member("//", names), 0
+    for name, data in members.items():
+        found += _member(f"/{at}" if len(name) > 15 else f"{name}/", data)
+        at += len(name) + 2
+    return found
+
+
+def _member(name: str, data: bytes) -> bytes:
+    return f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)

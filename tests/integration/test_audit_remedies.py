@@ -15,10 +15,11 @@ import pytest
 
 import wheels
 from hatch_torch_ext import audit, elf, report
-from hatch_torch_ext.audit import binary, python, symbols, variants
+from hatch_torch_ext.audit import archives, binary, python, symbols, variants
 from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import RepairError
+from hatch_torch_ext.cmake import replies
 from hatch_torch_ext.facts import owners
 from trees import TORCH_CALL, compile_library, file_of, program
 
@@ -147,7 +148,10 @@ __attribute__((constructor)) static void registers(void) { torch_library_def("my
 
 @pytest.mark.performs("Where a static library registers")
 def test_registrations_that_the_linker_drops(tmp_path: Path) -> None:
-    """CASE 73: of a static library only what is called is linked; both remedies, and the source, bring it back."""
+    """CASE 73: of a static library only what is called is linked; both remedies, and the source, bring it back.
+
+    The wheel is found to register nothing, and the build knows which static library it is.
+    """
     sources = {"ops.c": DEFINES, "glue.c": "int glue(void) { return 1; }", "torch.c": "void torch_library_def() {}"}
     for name, text in sources.items():
         (tmp_path / name).write_text(text)
@@ -156,8 +160,18 @@ def test_registrations_that_the_linker_drops(tmp_path: Path) -> None:
         "set(CMAKE_POSITION_INDEPENDENT_CODE ON)\n"
     )
 
+    replies.query(tmp_path / "build")
+
+    def left_out(build: Path) -> list[str]:
+        library = AuditedBinary(place="libx.so", elf=elf.read(build / "libx.so"))
+        subject = Subject(variant=None, binaries=(library,))
+        found = archives.check(subject, replies.archives(replies.read(build)))
+        return [each.message.partition(",")[0] for each in found]
+
     def codes(lines: str) -> list[str]:
         build = built(tmp_path, head + lines)
+        linked = "STATIC" in lines and "WHOLE" not in lines
+        assert left_out(build) == ["links libops.a"] * linked
         data = (build / "libx.so").read_bytes()
         described = wheels.variant("l", {"l/libx.so": data})
         registers = owners.registers(elf.read(build / "libx.so").undefined)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
+from hatch_torch_ext.facts.content import has_cpp_runtime
 from oracle.forks import environ
 from oracle.workshop import PACKAGE, WATCH
 
@@ -25,7 +26,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a process has after the project was opened in it; ``status`` is its exit status."""
+    """What a process has after the project was opened in it; ``status`` is its exit status.
+
+    Of each library of the project, ``needed`` has its NEEDED, and ``called`` those libraries whose versioned symbols it
+    calls, as all of glibc's are. ``carrying`` are those that have a C++ runtime in them.
+    """
 
     status: int
     opened: str
@@ -34,6 +39,8 @@ class Seen:
     answers: dict[str, str]
     mapped: list[str]
     needed: dict[str, list[str]]
+    called: dict[str, list[str]] = field(default_factory=dict)
+    carrying: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +97,14 @@ def watch(
     except (IndexError, ValueError):
         last = (errors.strip().splitlines() or [""])[-1]
         seen = {"opened": f"died: {last}", "constructed": False, "registered": {}, "answers": {}, "mapped": []}
-    needed = {}
+    needed, called, carrying = {}, {}, []
     for library in built.libraries if with_needed else []:
-        needed[_plain_name(library.name)] = sorted(map(_plain_name, elf.read(library).needed))
-    return Seen(status=status, needed=needed, **seen)
+        name, facts = _plain_name(library.name), elf.read(library)
+        needed[name] = sorted(map(_plain_name, facts.needed))
+        called[name] = sorted(_plain_name(file) for file, _ in facts.version_needs)
+        if has_cpp_runtime(library):
+            carrying.append(name)
+    return Seen(status=status, needed=needed, called=called, carrying=carrying, **seen)
 
 
 def _plain_name(name: str) -> str:
@@ -161,33 +172,37 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("copied-in", "mapped own liboracle_wheel.so", "False", "True"),
     # What calls nothing of torch, so registers nothing either.
     ("opened", "mapped own .*|constructed", "True", "False"),
-    # lld and mold take members of a static library for what torch's libraries lack; a stub lacks nothing.
-    ("archives", "(registered|answers) .*", "", ""),
+    # lld and mold take members of a static library for what torch's libraries lack; a stub lacks nothing. What one
+    # registers is said.
+    ("archives", "answers .*", "", ""),
+    # So does GNU ld with the static C++ runtime.
+    ("archives", "needed .*", "", ""),
     # Nor can the plain build's be opened.
     ("refused", "built", "^built$", r"\.so: does not open: "),
+    ("unopenable", "opened", "^(OSError|ImportError): ", "^ImportError: .* cannot be opened: "),
 )
 SAID: tuple[tuple[str, str], ...] = (
     ("built", "While CMake configures, it tries a program that links torch"),
     ("built", "While the project is built, it runs a program or a Python module that links torch"),
     ("built", r"carries? the C\+\+ runtime"),
     ("built", "static-runtime"),
-    ("opened", r"missing-symbol"),
+    ("registered .*", r"links \S+, of which .* registers with torch, and has none"),
 )
 """Pattern of what differs, and words of the build's output that say so."""
 
 
 def explained(facts: Facts, what: str, plain: str, ours: str) -> str:
     """Return the entry of the page that explains a difference, or the words of the build's output, or nothing."""
+    holds = {
+        "needed": lambda: _of_the_linker(plain, ours),
+        "opened": lambda: _calls_nothing(facts.ours),
+        "archives": lambda: _of_a_static_library(facts, what),
+        "refused": lambda: facts.plain is not None and _same_refusal(facts.plain.opened, ours),
+        "unopenable": lambda: _same_refusal(plain, ours),
+    }
     for entry, pattern, of_plain, of_ours in RULES:
-        if re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours):
-            if entry == "needed" and not _of_the_linker(plain, ours):
-                continue
-            if entry in {"opened", "archives"} and not _calls_nothing(facts.ours):
-                continue
-            if entry == "archives" and not facts.members:
-                continue
-            if entry == "refused" and not _unopened(facts.plain):
-                continue
+        fits = re.fullmatch(pattern, what) and re.search(of_plain, plain) and re.search(of_ours, ours)
+        if fits and (entry not in holds or holds[entry]()):
             return entry
     for pattern, words in SAID:
         if re.fullmatch(pattern, what) and (match := re.search(words, facts.said)):
@@ -207,10 +222,39 @@ def _calls_nothing(seen: Seen | None) -> bool:
     return bool(unopened) and not any(name.startswith(("libtorch", "libc10")) for names in unopened for name in names)
 
 
-def _of_the_linker(plain: str, ours: str) -> bool:
-    """Say whether two lists of NEEDED differ only in torch's libraries and in what the C++ compiler links by itself.
+LINKED = re.compile(r"lib(torch|c10)|lib(stdc\+\+|gcc_s|m|c)\.")
+"""torch's libraries, and those that the C++ compiler links by itself."""
 
-    The dynamic linker itself is among that: it is needed where a library of torch is linked that calls it.
-    """
+
+def _of_the_linker(plain: str, ours: str) -> bool:
+    """Say whether two lists of NEEDED differ only in torch's libraries and in what the C++ compiler links by itself."""
     one, other = (set(re.findall(r"'([^']+)'", text)) for text in (plain, ours))
-    return all(re.match(r"lib(torch|c10)|lib(stdc\+\+|gcc_s|m|c)\.|ld-linux", name) for name in one ^ other)
+    return all(LINKED.match(name) for name in one ^ other)
+
+
+def _of_a_static_library(facts: Facts, what: str) -> bool:
+    """Say whether the plain build's file has members of a static library that nothing of the project calls."""
+    name, _, library = what.partition(" ")
+    if name == "needed":
+        return _of_a_static_runtime(library, facts.plain, facts.ours)
+    return facts.members and _calls_nothing(facts.ours)
+
+
+def _of_a_static_runtime(library: str, plain: Seen | None, ours: Seen | None) -> bool:
+    """Say whether NEEDED differs by what a C++ runtime calls that only the plain build's file has in it.
+
+    A name that ours lacks is one of which ours calls nothing.
+    """
+    if plain is None or ours is None or library not in plain.carrying or library in ours.carrying:
+        return False
+    one, other = (set(each.needed.get(library, ())) for each in (plain, ours))
+    lost = {name for name in one - other if not LINKED.match(name)}
+    calls = {*ours.called.get(library, ())}
+    return all(LINKED.match(name) for name in other - one) and lost <= {*plain.called.get(library, ())} - calls
+
+
+def _same_refusal(plain: str, ours: str) -> bool:
+    """Say whether the dynamic linker refuses both for one thing: a symbol or a library that is not there."""
+    words = r"undefined symbol: ([\w@.]+)|([\w+.-]+): cannot open shared object file"
+    one, other = ({match[1] or match[2] for match in re.finditer(words, text)} for text in (plain, ours))
+    return not one.isdisjoint(other)

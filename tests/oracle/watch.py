@@ -84,7 +84,8 @@ def opened(spec: dict[str, Any], names: dict[str, Any]) -> str:
             if spec["module"]:
                 names["module"] = importlib.import_module(f"{spec['package']}.{spec['module']}")
     except BaseException as error:  # noqa: BLE001 -- whatever it is, it is compared
-        return f"{type(error).__name__}: {plain(str(error))}"
+        cause = plain(str(error.__cause__ or ""))
+        return ": ".join(filter(None, (type(error).__name__, plain(str(error)), cause)))
     return ""
 
 
@@ -99,7 +100,8 @@ def look(spec: dict[str, Any]) -> None:
     seen["opened"] = opened(spec, names)
     if spec["way"] == "plain" and seen["opened"] and "torch" not in sys.modules:
         importlib.import_module("torch")  # as a person does who reads that error
-        opened(spec, names)
+        if again := opened(spec, names):
+            seen["opened"] += f"; after torch, {again}"
     torch = names["torch"] = importlib.import_module("torch")
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
+from hatch_torch_ext.audit import archives, binary, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.base.errors import ElfError
@@ -75,6 +75,7 @@ def audit_variant(
         opened = opening.open_all(job.environment.python, loadable, variant=built.variant.label, package=config.package)
     found += opened.findings
     found += check(subject, opened=opened.operators)
+    found += archives.check(subject, tree.archives)
     found += binary.beyond_all_policies(binaries, variant=subject.variant)
     return settle(found, ignore=config.ignore)
 

@@ -88,6 +88,7 @@ def build(
         compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
         gpu_compiler=reply.compilers.get("CUDA"),
         flags=replies.flags(reply, rename=package.mapped(job)),
+        archives=replies.archives(reply),
         build_dirs=tuple(sorted({config.root, config.source, job.folder, job.environment.prefix, job.sdk.prefix})),
     )
 

@@ -28,12 +28,17 @@ API = Path(".cmake") / "api" / "v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the project: ``artifacts`` are file names; ``flags`` are (language, its options and definitions)."""
+    """A target of the project: ``artifacts`` are file names; ``flags`` are (language, its options and definitions).
+
+    ``files`` are the paths of the artifacts, and ``archives`` those of the static libraries in its link command.
+    """
 
     name: str
     type: str
     artifacts: tuple[str, ...]
     flags: tuple[tuple[str, tuple[str, ...]], ...]
+    files: tuple[Path, ...] = ()
+    archives: tuple[Path, ...] = ()
 
     @property
     def loadable(self) -> bool:
@@ -96,7 +101,8 @@ def read(build_dir: Path) -> Reply:
     }
     targets, rules = [], []
     for configuration in model["configurations"]:
-        targets += [_target(_json(folder / target["jsonFile"])) for target in configuration["targets"]]
+        build = Path(model["paths"]["build"])
+        targets += [_target(_json(folder / target["jsonFile"]), build) for target in configuration["targets"]]
         for directory in configuration["directories"]:
             project = configuration["projects"][directory["projectIndex"]]["name"]
             rules += _rules(
@@ -195,7 +201,20 @@ def _paths(installer: dict[str, Any], *, source: Path) -> Iterator[tuple[str, Pa
         yield pair["to"], source / pair["from"]
 
 
-def _target(data: dict[str, Any]) -> Target:
+def archives(reply: Reply) -> tuple[tuple[str, Path], ...]:
+    """Return (file name of a library, static library of the project that its link command has)."""
+    own = {file for target in reply.targets if target.type == "STATIC_LIBRARY" for file in target.files}
+    return tuple(
+        (name, archive)
+        for target in reply.targets
+        if target.loadable
+        for name in target.artifacts
+        for archive in target.archives
+        if archive in own
+    )
+
+
+def _target(data: dict[str, Any], build: Path) -> Target:
     groups = {}
     for group in data.get("compileGroups", []):
         if group["language"] not in groups:
@@ -209,7 +228,16 @@ def _target(data: dict[str, Any]) -> Target:
         type=data["type"],
         artifacts=tuple(path.name for path in artifacts),
         flags=tuple(sorted(groups.items())),
+        files=tuple(Path(os.path.normpath(build / path)) for path in artifacts),
+        archives=_archives(data.get("link", {}).get("commandFragments", []), build),
     )
+
+
+def _archives(fragments: Iterable[Mapping[str, str]], build: Path) -> tuple[Path, ...]:
+    """Return the static libraries among the words of a link command, which starts in ``build``."""
+    words = [word for each in fragments if each["role"] == "libraries" for word in shlex.split(each["fragment"])]
+    found = (word.rpartition(",")[2] for word in words if word.endswith(".a"))
+    return tuple(dict.fromkeys(Path(os.path.normpath(build / word)) for word in found))
 
 
 def _one_word(option: str) -> str:

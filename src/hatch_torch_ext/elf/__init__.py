@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.elf.fatbin import SECTION
-from hatch_torch_ext.elf.image import MAX_DYNAMIC, MAX_SYMBOLS, SHT_NOBITS, Image, Malformed
+from hatch_torch_ext.elf.image import (
+    MAX_DYNAMIC,
+    MAX_SYMBOLS,
+    SHT_NOBITS,
+    SHT_SYMTAB,
+    SYMBOL,
+    SYMBOL_SIZE,
+    Image,
+    Malformed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +33,13 @@ GPU_MACHINES = frozenset({"machine190"})
 """The machines of ELF files for GPUs (``.cubin``), as ``ElfFile.machine`` names them."""
 ET_EXEC, ET_DYN = 2, 3
 PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS, PT_GNU_STACK = 2, 3, 4, 7, 0x6474E551
-SHT_SYMTAB, SHT_DYNSYM = 2, 11
+SHT_DYNSYM = 11
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_RPATH = 1, 4, 5, 6, 10, 14, 15
 DT_TEXTREL, DT_RUNPATH, DT_FLAGS = 22, 29, 30
 DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM = (
     0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF,
 )  # fmt: skip
 DF_TEXTREL, DF_STATIC_TLS, DF_1_PIE = 0x4, 0x10, 0x08000000
-SYMBOL, SYMBOL_SIZE = "IBBHQQ", 24
-"""A row of a symbol table: name, binding and type, visibility, section (0: undefined), value, size."""
 NT_GNU_BUILD_ID, NT_GNU_PROPERTY_TYPE_0 = 3, 5
 GNU_PROPERTY_X86_ISA_1_NEEDED = 0xC0008002
 MAX_VERSIONS = 1 << 16
@@ -107,7 +114,7 @@ def defined(path: Path) -> frozenset[str]:
     """
     try:
         with path.open("rb") as stream, _map(stream) as data:
-            return frozenset(_defined(Image(data)))
+            return frozenset(name for name, is_defined in Image(data).symbols() if is_defined)
     except (Malformed, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out") from error
@@ -149,19 +156,6 @@ def _versioned(image: Image) -> Iterator[tuple[str, str]]:
     for number, (name, _, _, section, _, _) in enumerate(rows):
         if name and section and (version := known.get(indices[number] & 0x7FFF)):
             yield image.string(strings, name, "a dynamic symbol's name"), version
-
-
-def _defined(image: Image) -> Iterator[str]:
-    for section in image.sections:
-        if section.type != SHT_SYMTAB or not 0 <= section.link < len(image.sections):
-            continue
-        names = image.sections[section.link]
-        count = section.size // SYMBOL_SIZE
-        if count > MAX_SYMBOLS:
-            raise Malformed(f"{count} symbols")
-        for name, _, _, index, _, _ in image.records(SYMBOL, section.offset, count, "its symbol table"):
-            if name and index:
-                yield image.string((names.offset, names.size), name, "a symbol's name")
 
 
 def _map(stream: BinaryIO) -> mmap.mmap:

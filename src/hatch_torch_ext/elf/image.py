@@ -23,8 +23,11 @@ NAME_BYTES = 1 << 26
 """Limit of all names of one file together, in bytes; libtorch_cpu.so has a tenth of it, in 75,000 symbols."""
 
 PT_LOAD = 1
+SHT_SYMTAB = 2
 SHT_STRTAB = 3
 SHT_NOBITS = 8
+SYMBOL, SYMBOL_SIZE = "IBBHQQ", 24
+"""A row of a symbol table: name, binding and type, visibility, section (0: undefined), value, size."""
 
 
 class Malformed(Exception):  # noqa: N818 - inside the reader only; callers see ElfError
@@ -60,7 +63,7 @@ class Section:
 class Image:
     """Bounds-checked access to the headers, tables and strings of one ELF file."""
 
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap | bytes) -> None:
         self.data = data
         self.size = len(data)
         self._name_bytes = 0
@@ -102,6 +105,19 @@ class Image:
         if self._name_bytes > NAME_BYTES:
             raise Malformed(f"its names come to more than {NAME_BYTES >> 20} MiB")
         return self.data[start:stop].decode("utf-8", errors="backslashreplace")
+
+    def symbols(self) -> Iterator[tuple[str, bool]]:
+        """Yield each name of .symtab, which stripped files lack, and whether the file defines it."""
+        for section in self.sections:
+            if section.type != SHT_SYMTAB or not 0 <= section.link < len(self.sections):
+                continue
+            names = self.sections[section.link]
+            count = section.size // SYMBOL_SIZE
+            if count > MAX_SYMBOLS:
+                raise Malformed(f"{count} symbols")
+            for name, _, _, index, _, _ in self.records(SYMBOL, section.offset, count, "its symbol table"):
+                if name:
+                    yield self.string((names.offset, names.size), name, "a symbol's name"), bool(index)
 
     def offset_of(self, address: int, what: str) -> tuple[int, int]:
         """Return the file offset of ``address``, and how many bytes of its segment follow it."""

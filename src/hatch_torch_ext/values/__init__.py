@@ -360,7 +360,8 @@ class InstallTree:
 
     ``compiler`` describes the C++ compiler as CMake saw it (``GNU 12.2.0``), ``gpu_compiler`` likewise, or None;
     ``flags`` are the effective flags for C++ and GPUs of the targets (CMake File API), for the manifest;
-    ``build_dirs`` are the absolute paths that must not appear inside a file of the wheel.
+    ``build_dirs`` are the absolute paths that must not appear inside a file of the wheel; ``archives`` are (file name
+    of a library, static library of the project that it links), which are not installed.
     """
 
     prefix: Path
@@ -370,6 +371,7 @@ class InstallTree:
     gpu_compiler: str | None = None
     flags: tuple[tuple[str, str], ...] = ()
     build_dirs: tuple[Path, ...] = ()
+    archives: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
