@@ -65,12 +65,13 @@ def test_both_are_refused_for_one_symbol(plain: str, *, same: bool) -> None:
     ours = f"ImportError: oracle_pkg: label cannot be opened: {UNDEFINED}"
     assert comparing.explained(comparing.Facts(), "opened", plain, ours) == "unopenable" * same
     at_build = f"label/{OPS}: does not open: OSError: label/{UNDEFINED}"
-    assert comparing.explained(comparing.Facts(plain=seen(opened=plain)), "built", "built", at_build) == "refused" * same
+    facts = comparing.Facts(plain=seen(opened=plain))
+    assert comparing.explained(facts, "built", "built", at_build) == "refused" * same
 
 
 def test_a_registration_of_a_static_library_is_told() -> None:
     """By the words of the audit, and by nothing else."""
     told = "warning: l/libops.so: links libcore.a, of which ops.cpp.o registers with torch, and has none of it: the"
     what = ("registered class Counter", "[]", "None")
-    assert comparing.explained(comparing.Facts(said=told), *what).startswith("said: links libcore.a, of which ops.cpp.o")
+    assert comparing.explained(comparing.Facts(said=told), *what).startswith("said: links libcore.a")
     assert comparing.explained(comparing.Facts(said="links libcore.a", members=True), *what) == ""
