@@ -569,7 +569,8 @@ KEPT = """
 cmake_minimum_required(VERSION 3.18)
 project(${SKBUILD_PROJECT_NAME} LANGUAGES C)
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
-add_library(plain SHARED plain.c)
+set(KIND SHARED) # so that `init` does not know what to install
+add_library(plain ${KIND} plain.c)
 target_compile_definitions(plain PRIVATE ANSWER=42)
 target_link_libraries(plain PRIVATE Python::Module)
 set_target_properties(plain PROPERTIES PREFIX "")

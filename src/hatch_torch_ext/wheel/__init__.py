@@ -170,7 +170,13 @@ def read(
         dist_info = _dist_info(path, infos)
         record, others = _record(archive, infos, dist_info, problems)
         reader = _Reader(
-            path=path, archive=archive, folder=folder, dist_info=dist_info, record=record, problems=problems
+            path=path,
+            archive=archive,
+            folder=folder,
+            dist_info=dist_info,
+            record=record,
+            problems=problems,
+            room=MAX_TEXT,
         )
         same = _unchanged(infos, record or {}, before) if before is not None else {}
         found = [
@@ -303,8 +309,9 @@ class _Reader:
     dist_info: str
     record: Mapping[str, tuple[str, str]] | None
     problems: Problems
+    room: int
+    """Bytes of texts that may still be kept in memory."""
     texts: dict[str, bytes] = field(default_factory=dict)
-    room: int = MAX_TEXT
     folders: set[Path] = field(default_factory=set)
     """Those that exist already."""
 
