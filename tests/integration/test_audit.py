@@ -327,7 +327,8 @@ def test_a_python_without_torch(tmp_path: Path) -> None:
     (tmp_path / "index" / "torch-2.8.0+cpu-py3-none-any.whl").write_bytes(fake_torch.wheel(files))
     program, *arguments = shlex.split(command)
     assert program == "uv"
-    settings = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path / "index"), "UV_NO_CONFIG": "1"}
+    index = tmp_path / "index"
+    settings = {"UV_DEFAULT_INDEX": index.as_uri(), "UV_FIND_LINKS": str(index), "UV_NO_CONFIG": "1"}
     process.run([uv.find_uv_bin(), *arguments], env_changes={**settings, "UV_CACHE_DIR": str(tmp_path / "cache")})
     assert audit.audit_wheel(path, open_with=tmp_path / "an env") == ()
     assert audit.audit_wheel(path, open_with=python) == ()
