@@ -104,9 +104,15 @@ def choices(count: int | None = None, *, seed: int = 0, at_hand: frozenset[str] 
 
 SECONDS = {
     **dict.fromkeys(("library", "fragment", "function", "impl", "class", "both", "fallback"), 9.0),  # torch's headers
-    "lto": 6.0,
+    "lto": 10.0,
+    "hidden": 7.0,  # headers that are precompiled do not serve it
+    "clang++": 5.0,
+    "modules": 10.0,  # nor these
     "nanobind": 12.0,
     "pybind11": 5.0,
+    "try_run": 5.0,
+    "discovery": 2.0,
+    "torch tool": 2.0,
     "after": 2.0,  # a Python of its own imports torch
 }
 """What a value adds to the processor seconds of a project, without a compiler cache; ``LEAST`` is what each takes."""
