@@ -26,10 +26,10 @@ def check(subject: Subject, archives: Sequence[tuple[str, Path]]) -> Iterator[Fi
     ``archives`` are (file name of a library, static library that it links). Where a library that links one registers
     anything, that is taken for what the static library has.
     """
+    registering = [item for item in subject.binaries if owners.registers(item.symbols)]
     for path in sorted({path for _, path in archives}):
         stems = {sonames.stem(name) for name, each in archives if each == path}
         linking = [item for item in subject.binaries if sonames.stem(item.name) in stems]
-        registering = [item for item in subject.binaries if owners.registers(item.symbols)]
         if not linking or any(item in registering for item in linking):
             continue
         try:
