@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 
 import fake_torch
+from hatch_torch_ext.facts import content
 from plain import THREE
 from workbench import CUDA13
 
@@ -56,13 +57,21 @@ def once(session_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
 
 @pytest.fixture(scope="session")
 def wheelhouse(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """Return a folder with this project's own wheel, from which isolated builds install the plugin."""
+    """Return a folder with this project's own wheel, from which isolated builds install the plugin.
+
+    Its name has the wheel's hash: uv's cache knows a wheel in a folder by the path, and pytest numbers its folders anew
+    after they were removed, so uv would install the plugin as an earlier run of the tests built it.
+    """
 
     def make(folder: Path) -> None:
-        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        new = folder / "new"
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(new)]
         subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
+        (wheel,) = new.iterdir()
+        new.rename(folder / content.sha256(wheel))
 
-    return once("wheelhouse", make)
+    (named,) = once("wheelhouse", make).iterdir()
+    return named
 
 
 @pytest.fixture(scope="session")

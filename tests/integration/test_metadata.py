@@ -87,13 +87,15 @@ def change(root: Path, *changes: tuple[str, str]) -> None:
 @pytest.fixture(scope="session")
 def shared(once: Once, wheelhouse: Path) -> Path:
     """Return a folder of wheels: the plugin, and two small torches, newer than any that an index has of these lines."""
+    name = wheelhouse.name  # by the plugin's content, as `wheelhouse` says
 
     def make(folder: Path) -> None:
-        plain.make_wheels(folder, ["2.8.9", "2.13.9"])
+        (folder / name).mkdir()
+        plain.make_wheels(folder / name, ["2.8.9", "2.13.9"])
         for path in wheelhouse.iterdir():
-            (folder / path.name).hardlink_to(path)
+            (folder / name / path.name).hardlink_to(path)
 
-    return once("metadata_wheels", make)
+    return once("metadata_wheels", make) / name
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hatch_torch_ext import __version__
+from hatch_torch_ext.facts import content
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
@@ -45,3 +46,9 @@ def test_one_version() -> None:
     section = re.search(r"(?m)^## (\S+)", (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert section is not None
     assert section[1] == version == __version__
+
+
+def test_uv_installs_the_plugin_of_these_sources(wheelhouse: Path) -> None:
+    """A folder of another content has another path: uv's cache would have the wheel of an earlier run at the same."""
+    (wheel,) = wheelhouse.glob("*.whl")
+    assert wheelhouse.name == content.sha256(wheel)

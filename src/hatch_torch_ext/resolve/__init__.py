@@ -156,7 +156,7 @@ def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequen
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
         held = pipfiles.named(os.environ, [line], pip=False)
-        variables = [name for name in sorted(os.environ) if name.startswith("UV_") and name not in IDLE]
+        variables = _variables(os.environ)
         undo = f"run `unset {' '.join(variables)}` before the build, or " if variables else ""
         raise SdkError(
             scope.entry.name,
@@ -181,7 +181,7 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
 
     A resolution is reused only where these are the same.
     """
-    found = [(name, value) for name, value in sorted(environ.items()) if name.startswith("UV_") and name not in IDLE]
+    found = [(name, environ[name]) for name in _variables(environ)]
     for folder in (root, *root.parents):
         for name in ("uv.toml", "pyproject.toml"):
             try:
@@ -196,6 +196,11 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
         with contextlib.suppress(OSError, ValueError):
             found.append((str(file), file.read_text(encoding="utf-8")))
     return tuple(found)
+
+
+def _variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of uv's variables that are settings; `uv build` adds some of its own."""
+    return [name for name in sorted(environ) if re.match(r"UV_(?!INTERNAL__)", name) and name not in IDLE]
 
 
 def _mtime(link: str) -> int:
@@ -254,8 +259,8 @@ def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object])
                 f"{package.get('name')} comes from a folder or a repository, not from a wheel: "
                 'use `sdk = "environment"` for it',
             )
-        file = files[0]
-        where = file.get("url") or Path(file["path"]).absolute().as_uri()
+        file = files[0] if len(files) == 1 else max(files, key=lambda each: _merit(_where(each), scope.interpreter.tag))
+        where = _where(file)
         name = canonicalize_name(package["name"])
         found.append(
             ResolvedWheel(
@@ -271,11 +276,43 @@ def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object])
     return tuple(sorted(found, key=lambda wheel: wheel.name))
 
 
+def _where(file: Mapping[str, str]) -> str:
+    return file.get("url") or Path(file["path"]).absolute().as_uri()
+
+
+def _file_name(url: str) -> str:
+    return unquote(public(url).rpartition("/")[2])
+
+
 def _version(url: str) -> str:
     try:
-        return str(parse_wheel_filename(unquote(public(url).rpartition("/")[2]))[1])
+        return str(parse_wheel_filename(_file_name(url))[1])
     except InvalidWheelFilename:
         return "0"
+
+
+_OLD_POLICIES = {"manylinux1": (2, 5, 0), "manylinux2010": (2, 12, 0), "manylinux2014": (2, 17, 0)}
+"""The old names of policies, each just below its new one (``manylinux_2_17``)."""
+_POLICY = re.compile(r"(?:many|musl)linux_(\d+)_(\d+)_")
+
+
+def _merit(url: str, python: str) -> tuple[object, ...]:
+    """Return what installers compare of wheels of one version: how close the tags are, then the build number.
+
+    uv lists every wheel that fits the machine and the interpreter, by name, and not in the order of choice. ``python``
+    is the interpreter's tag (``cp311``).
+    """
+    _, _, build, tags = parse_wheel_filename(_file_name(url))
+    return max(_closeness(tag, python) for tag in tags), build
+
+
+def _closeness(tag: Tag, python: str) -> tuple[object, ...]:
+    abi = ("none", "abi3", python).index(tag.abi) if tag.abi in {"none", "abi3", python} else -1
+    version = re.search(r"\d+", tag.interpreter)
+    policy = _POLICY.match(tag.platform)
+    old = _OLD_POLICIES.get(tag.platform.partition("_")[0], (0, 0, int(tag.platform != "any")))
+    libc = (int(policy[1]), int(policy[2]), 1) if policy else old
+    return abi, int(version[0]) if version else 0, libc
 
 
 SHOWN = 8
