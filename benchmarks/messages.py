@@ -71,7 +71,7 @@ PRUNE = "hatch-torch-ext prune my-pkg"
 INSTALL = "hatch-torch-ext install --dry-run"
 FOREIGN = ("PIP_", "UV_", "HATCH_", "TORCH_EXT_", "PYTHON", "VIRTUAL_ENV", "CONDA_", "XDG_")
 """What the variables of this process begin with that no state has."""
-NO_INDEX = {"UV_NO_INDEX": "1", "PIP_NO_INDEX": "1"}
+NO_INDEX = {"PIP_NO_INDEX": "1"}
 SMI = "#!/bin/sh\necho '0, {driver}, {capability}, A GPU, GPU-1'\n"
 
 

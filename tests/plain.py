@@ -68,7 +68,7 @@ class Project:
         self.root, self.releases = root, tuple(releases)
         self.environ: dict[str, str | None] = {
             "UV_FIND_LINKS": str(shared / "wheels"),
-            "UV_NO_INDEX": "1",
+            "PIP_NO_INDEX": "1",
             **{name: None for name in os.environ if name.startswith("HATCH_TORCH_EXT_")},
         }
         self.environ["HATCH_TORCH_EXT_CACHE"] = str(shared / "store")

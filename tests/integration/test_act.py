@@ -177,7 +177,6 @@ class Hub:
             "INDEX": str(self.index),
             "TESTED": str(self.folder / "tested"),
             "UV_FIND_LINKS": f"{wheels},{self.index}",
-            "UV_NO_INDEX": "1",
             "UV_CACHE_DIR": str(self.folder / "uv"),
             "PIP_FIND_LINKS": f"{wheels} {self.index}",
             "PIP_NO_INDEX": "1",

@@ -65,7 +65,7 @@ class Author:
         self.lent.write_text(f"{sysconfig.get_path('purelib')}\n{Path(process.__file__).parents[2]}\n")
         self.environ: dict[str, str | None] = {
             "UV_FIND_LINKS": str(shared / "wheels"),
-            "UV_NO_INDEX": "1",
+            "PIP_NO_INDEX": "1",
             "HATCH_TORCH_EXT_CACHE": str(shared / "store"),
             "PYTHONPATH": None,
             "VIRTUAL_ENV": None,
@@ -161,7 +161,7 @@ def test_uv_builds_in_isolation_for_the_environment_that_it_installs_into(author
     command: list[str | Path] = [uv.find_uv_bin(), "pip", "install"]
     command += ["--no-deps", "--python", author.python, "-e", author.root]
     links = ["--find-links", str(author.environ["UV_FIND_LINKS"]), "-f", str(wheelhouse)]
-    environ = {**author.environ, "UV_NO_INDEX": None, "UV_FIND_LINKS": None, "PIP_FIND_LINKS": None}
+    environ = {**author.environ, "PIP_NO_INDEX": None, "UV_FIND_LINKS": None, "PIP_FIND_LINKS": None}
     done = process.run([*command, *links], env_changes=environ, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert author.answer() == f"{OLDER} 1"
@@ -366,7 +366,7 @@ def test_uv_keeps_what_compiles(author: Author, wheelhouse: Path) -> None:
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('version = "1"\n', 'version = "1"\nrequires-python = "==3.11.*"\n'), encoding="utf-8")
     links = f"{author.environ['UV_FIND_LINKS']},{wheelhouse}"
-    environ = {**author.environ, "UV_NO_INDEX": None, "UV_FIND_LINKS": links, "UV_PYTHON": sys.executable}
+    environ = {**author.environ, "PIP_NO_INDEX": None, "UV_FIND_LINKS": links, "UV_PYTHON": sys.executable}
 
     def run(*command: str | Path) -> str:
         done = process.run(command, cwd=author.root, env_changes=environ, check=False)

@@ -322,7 +322,7 @@ def test_hatchs_output_is_in_the_error_when_the_environment_cannot_be_made(tmp_p
 
 def test_without_an_index_none_is_asked(tmp_path: Path) -> None:
     """There is no variable of uv for that: pip's, or its option, would be lost, and the public index asked."""
-    uv_path, installer = Path(uv.find_uv_bin()), {"UV_NO_INDEX": "1", "UV_NO_CACHE": "1"}
+    uv_path, installer = Path(uv.find_uv_bin()), {"PIP_NO_INDEX": "1", "UV_NO_CACHE": "1"}
     with pytest.raises(EnvironmentCreationError, match="packaging was not found in the provided package locations"):
         environments.without_torch(entry("packaging"), data=tmp_path, uv=uv_path, installer=installer)
 

@@ -118,7 +118,7 @@ def test_who_waits_for_the_kept_hatch_says_so(
 @pytest.mark.usefixtures("without_hatch")
 def test_where_hatch_cannot_be_had_the_remedy_is_to_require_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error contains uv's message; with hatch in the build's environment, no other copy is installed."""
-    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(ConfigurationError) as caught:
         program.folder()
     assert "cannot be installed into" in str(caught.value)

@@ -193,7 +193,7 @@ def test_match_runtime(tmp_path: Path, torches: Path, environ: dict[str, str | N
     option = blocks("Built from source: `match-runtime`", "toml")[0]
     app = blocks("uv", "toml")[0].partition("[tool.uv]")[0].replace('"my-pkg"]', '"my-pkg", "torch==2.8.*"]')
     changes = environ | {"PYTHONPATH": os.pathsep.join(paths()), **project.environ}
-    changes |= {"UV_FIND_LINKS": None, "UV_NO_INDEX": None}
+    changes |= {"UV_FIND_LINKS": None, "PIP_NO_INDEX": None}
 
     def uvs(folder: str, command: str, source: str = "") -> process.Completed:
         (tmp_path / folder).mkdir()

@@ -357,7 +357,7 @@ def wheel_of(root: Path, shared: Path, session_folder: Path) -> process.Complete
     """Build the wheel with torch from ``shared``, without isolation; it need not succeed."""
     store = str(session_folder / "metadata_store")
     return hatchling(
-        root, "build", "-t", "wheel", UV_FIND_LINKS=str(shared), UV_NO_INDEX="1", HATCH_TORCH_EXT_CACHE=store
+        root, "build", "-t", "wheel", UV_FIND_LINKS=str(shared), PIP_NO_INDEX="1", HATCH_TORCH_EXT_CACHE=store
     )
 
 

@@ -169,6 +169,7 @@ def test_the_environment_that_uv_means(
                 "UV_OFFLINE": "1",
             },
         ),
+        (["uv", "build", "--no-index"], {}, {"PIP_NO_INDEX": "1"}),  # uv has no variable for it
         (["pip", "install", ".", "--index-url"], {}, {}),
         (["tox", "--index-url", "https://one.example/"], {}, {}),
     ],

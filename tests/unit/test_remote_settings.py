@@ -9,7 +9,7 @@ import pytest
 
 import disk
 import values
-from hatch_torch_ext.base import process
+from hatch_torch_ext.base import process, uv
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.remote import http, settings
@@ -37,10 +37,11 @@ def read(
         ({"UV_INDEX_URL": "https://old/simple", "UV_DEFAULT_INDEX": "https://new/simple"}, None, "https://new/simple"),
         ({"UV_DEFAULT_INDEX": "https://uv/simple"}, "https://hook/whl/{cuda}", "https://hook/whl/cu128"),
         ({"PIP_NO_INDEX": "1", "PIP_INDEX_URL": "https://pip/simple"}, None, None),
+        ({"PIP_NO_INDEX": "0", "UV_NO_INDEX": "1"}, None, settings.PUBLIC_INDEX),
     ],
 )
 def test_main_index(environ: dict[str, str], option: str | None, index: str | None) -> None:
-    """The hook's option comes first, then uv's variables, then pip's, then the public index."""
+    """The hook's option comes first, then uv's variables, then pip's, then the public index. uv has no UV_NO_INDEX."""
     assert read(environ, index_url=option, cuda="12.8").index == index
 
 
@@ -128,6 +129,15 @@ def test_relative_paths_count_from_this_folder(tmp_path: Path, monkeypatch: pyte
     found = read(environ)
     assert found.find_links == (f"{tmp_path}/wheels", above)
     assert found.indexes == (f"{tmp_path}/simple", "https://one/x", f"{tmp_path}/main")
+
+
+def test_uv_has_no_variable_for_no_index() -> None:
+    """Its other options of indexes have one, which its help names; once this one has it too, it is to be read."""
+    words = process.run([uv.find(), "pip", "install", "--help"]).stdout
+    assert "--no-index" in words
+    assert "UV_FIND_LINKS" in words
+    assert "UV_NO_INDEX" not in words
+    assert settings.for_uv({"PIP_NO_INDEX": "1"}) == {"PIP_NO_INDEX": "1"}
 
 
 def test_for_uv() -> None:

@@ -12,7 +12,7 @@ import uv as package
 
 import hatch_torch_ext
 from hatch_torch_ext.base import process, uv
-from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 
 SOURCES = Path(hatch_torch_ext.__file__).parent
 
@@ -91,6 +91,14 @@ def test_packages_in_a_folder(wrapper: Path, tmp_path: Path, monkeypatch: pytest
     assert "--target" in (tmp_path / "runs").read_text()
     assert (made / "thing" / "__init__.py").stat().st_mode & 0o777 == 0o444
     assert process.run([sys.executable, "-c", "import thing; print(thing.value)"], cwd=made).stdout == "1\n"
+
+
+def test_packages_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No index is searched, whatever the variables name."""
+    monkeypatch.setenv("UV_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(ProcessError) as caught:
+        uv.install_into(tmp_path, ["thing"], changes={"UV_FIND_LINKS": str(tmp_path)}, without_index=True)
+    assert "not found in the provided package locations" in " ".join(caught.value.output.split())
 
 
 def test_nothing_else_looks_for_it() -> None:

@@ -53,17 +53,16 @@ def install_into(
     requirements: Sequence[str],
     *,
     changes: Mapping[str, str | None],
+    without_index: bool = False,
     options: Sequence[str] = (),
     timeout: float | None = None,
 ) -> None:
     """Install ``requirements`` into ``folder``, whose files cannot be written afterwards; ``changes`` are of variables.
 
-    Raises ``ProcessError``.
+    ``without_index`` is an argument, since uv has no variable for its option. Raises ``ProcessError``.
     """
     command = [find(), "pip", "install", "--quiet", "--no-config", "--link-mode", "copy", "--python", sys.executable]
-    if changes.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"):
-        command.append("--no-index")  # uv itself knows no such variable
-    command += [*options, "--target", str(folder), *requirements]
+    command += [*(["--no-index"] if without_index else []), *options, "--target", str(folder), *requirements]
     process.run(command, cwd=folder, env_changes=changes, timeout=timeout)
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():

@@ -31,7 +31,7 @@ OTHER_PLACES = (
     "PIP_FIND_LINKS",
 )
 """Variables that name package indexes; none of them may affect where torch is fetched from."""
-PLACES_OF_UV = frozenset({*OTHER_PLACES, "UV_NO_INDEX", "UV_INDEX_STRATEGY", "UV_INSECURE_HOST"})
+PLACES_OF_UV = frozenset({*OTHER_PLACES, "UV_INDEX_STRATEGY", "UV_INSECURE_HOST"})
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

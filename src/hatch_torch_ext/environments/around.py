@@ -112,7 +112,7 @@ _OF_UV = {
     "--index-url": ("UV_INDEX_URL", None),
 }
 """The variables for options of front ends, and what separates several values (None: the last one counts)."""
-_FLAGS = {"pip": {"--no-index": "PIP_NO_INDEX"}, "uv": {"--no-index": "UV_NO_INDEX", "--offline": "UV_OFFLINE"}}
+_FLAGS = {"pip": {"--no-index": "PIP_NO_INDEX"}, "uv": {"--no-index": "PIP_NO_INDEX", "--offline": "UV_OFFLINE"}}
 _SHORT = {"-f": "--find-links", "-i": "--index-url"}
 
 

@@ -21,6 +21,7 @@ from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import homes, program
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.remote import pipfiles
+from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.values import Environment, Interpreter
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def without_torch(
                 return _parse(answer, removal=removal)
         overrides = folder / "overrides.txt"
         overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
-        no_index = bool(installer.get("UV_NO_INDEX") or os.environ.get("UV_NO_INDEX"))
+        no_index = index_settings.without_index(installer)
         _write_scratch(folder, entry.python, dependencies, uv, no_index=no_index)
         # A bare file name, relative to the scratch project: uv reads the variable as a list separated by spaces.
         listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()

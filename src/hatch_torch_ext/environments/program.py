@@ -82,7 +82,13 @@ def _fill(made: Path) -> dict[str, object]:
     """Install hatch into the folder ``made``, with compiled bytecode, since the folder is read-only afterwards."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
-    uv.install_into(made, REQUIREMENTS, changes=changes, options=("--compile-bytecode",))
+    uv.install_into(
+        made,
+        REQUIREMENTS,
+        changes=changes,
+        without_index=settings.without_index(environ),
+        options=("--compile-bytecode",),
+    )
     return {"title": f"hatch {_version(made)}"}
 
 

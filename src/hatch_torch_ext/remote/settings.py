@@ -32,7 +32,6 @@ UV_INDEX_VARIABLES = (
     "UV_INDEX",
     "UV_EXTRA_INDEX_URL",
     "UV_FIND_LINKS",
-    "UV_NO_INDEX",
 )
 """Variables that are passed to uv in the requirements file instead, so that the hook's options can come first."""
 
@@ -143,7 +142,7 @@ def of_environ(
     links = [*find_links, *(link.strip() for link in environ.get("UV_FIND_LINKS", "").split(","))]
     links += environ.get("PIP_FIND_LINKS", "").split()
     trusted = [*environ.get("PIP_TRUSTED_HOST", "").split(), *environ.get("UV_INSECURE_HOST", "").split()]
-    no_index = no_index or _truth(environ.get("PIP_NO_INDEX")) or _truth(environ.get("UV_NO_INDEX"))
+    no_index = no_index or without_index(environ)
     netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
     certificates = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
     settings = IndexSettings(
@@ -162,10 +161,20 @@ def of_environ(
     return settings
 
 
+NO_INDEX = "PIP_NO_INDEX"
+"""pip's variable for its option `--no-index`; uv has the option, and no variable for it."""
+
+
+def without_index(environ: Mapping[str, str]) -> bool:
+    """Return whether only folders and pages of `--find-links` are searched, and no index."""
+    return _truth(environ.get(NO_INDEX))
+
+
 def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     """Return uv's variables for what pip's variables set, unless uv's own are set: for an environment that uv fills.
 
-    uv is then run in another folder, so relative paths in its own variables are made absolute.
+    uv is then run in another folder, so relative paths in its own variables are made absolute. ``NO_INDEX`` is among
+    them where it is set: whoever runs uv gives it the option.
     """
     variables: dict[str, str] = {}
 
@@ -179,7 +188,8 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
         say("UV_INDEX_STRATEGY", BEST_MATCH)
     say("UV_FIND_LINKS", ",".join(_anchored(link) for link in environ.get("PIP_FIND_LINKS", "").split()))
     say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
-    say("UV_NO_INDEX", "1" if _truth(environ.get("PIP_NO_INDEX")) else None)
+    if without_index(environ):
+        variables[NO_INDEX] = "1"
     say("SSL_CERT_FILE", environ.get("PIP_CERT"))
     say("ALL_PROXY", _proxy(environ.get("PIP_PROXY")), *PROXY_VARIABLES, "all_proxy")
     for name, separator in _OF_PATHS.items():

@@ -62,7 +62,8 @@ def _own(store: Store, report: Callable[[str], None]) -> Path | None:
     """Return our own ccache, and fetch it if need be; None if it cannot be fetched."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
-    indexes = {name: changes.get(name) or environ.get(name) for name in settings.UV_INDEX_VARIABLES}
+    names = (*settings.UV_INDEX_VARIABLES, settings.NO_INDEX)
+    indexes = {name: changes.get(name) or environ.get(name) for name in names}
     key = hashlib.sha256(json.dumps([REQUIREMENT, platform.machine(), indexes], sort_keys=True).encode()).hexdigest()
     if (there := store.finished("ccache", key)) is not None:
         return _program(there[0])
@@ -98,6 +99,7 @@ def _missing(store: Store, key: str) -> bool:
 def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:
     """Install the wheel into the folder ``made``; return the content of its marker."""
     options = ("--no-deps", "--only-binary", ":all:")
-    uv.install_into(made, [REQUIREMENT], changes=changes, options=options, timeout=TIMEOUT)
+    without = settings.without_index({name: value or "" for name, value in changes.items()})
+    uv.install_into(made, [REQUIREMENT], changes=changes, without_index=without, options=options, timeout=TIMEOUT)
     version = process.run([_program(made), "--version"], timeout=tools.TIMEOUT).stdout.splitlines()[0]
     return {"title": version.replace(" version", "")}
