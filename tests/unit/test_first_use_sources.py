@@ -26,7 +26,8 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     def taken(source: str) -> list[str]:
         table = {"fallback": "build", "source": source}
         found = config.parse(table, root=root, project_name="my-pkg", environ={})
-        gathered = shipping.gather(found, (), options=table, version="1", work=tmp_path / "work")
+        packed = shipping.of_sdist(str(root))
+        gathered = shipping.gather(found, (), packed=packed, options=table, version="1", work=tmp_path / "work")
         return [place for place, _ in gathered.fallback.files]
 
     with pytest.raises(ConfigurationError) as caught:

@@ -214,13 +214,15 @@ def test_an_sdist_without_the_sources_of_cmake(project: Path) -> None:
     (root / "pyproject.toml").write_text('[project]\nname = "my-pkg"\nversion = "1"\n')
     source = folders.source(Options(raw={"source": "../csrc"}, problems=[]), root)
     (source / "ops.cpp").touch()
-    found = re.search(r"`ln -s (\S+) csrc`", shipping.sdist_lacks_cmake(str(root), source) or "")
+    packed = shipping.of_sdist(str(root))
+    found = re.search(r"`ln -s (\S+) csrc`", shipping.sdist_lacks_cmake(str(root), source, packed) or "")
     assert found is not None
-    assert "csrc/ops.cpp" not in shipping.of_sdist(str(root))
+    assert "csrc/ops.cpp" not in packed.relative
     (root / "csrc").symlink_to(found[1])
-    assert {"csrc/CMakeLists.txt", "csrc/ops.cpp"} <= shipping.of_sdist(str(root))
+    packed = shipping.of_sdist(str(root))
+    assert {"csrc/CMakeLists.txt", "csrc/ops.cpp"} <= packed.relative
     assert folders.source(Options(raw={"source": "csrc"}, problems=[]), root) == source
-    assert shipping.sdist_lacks_cmake(str(root), source) is None
+    assert shipping.sdist_lacks_cmake(str(root), source, packed) is None
 
 
 def test_an_sdist_that_would_lack_the_sources(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def _check(read: Sequence[Part], found: Project, scratch: Path, *, trusted: bool
     config, root = found.config, str(found.config.root)
     for part in read:
         extension.check_whole(part, distribution=found.name, version=str(found.builder.metadata.version))
-    here = shards.origin(config, project=Memory(config, scratch).project, sdist=shipping.of_sdist(root))
+    here = shards.origin(config, project=Memory(config, scratch).project, sdist=shipping.of_sdist(root).relative)
     source, shipped = shards.source_folder(config), shipping.of_wheel(root)
     for part in read:
         extension.check_sources(part, here, source=source, shipped=shipped, trusted=trusted)

@@ -82,7 +82,8 @@ def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
         found = metadata.judge(builder.metadata, options, entries, hook=hook, open_ended=open_ended)
     except (TypeError, ValueError) as error:  # hatchling's own, about a field of `[project]`
         raise ConfigurationError([f"pyproject.toml: {error}"]) from error
-    lacking = shipping.sdist_lacks_cmake(str(project.config.root), project.config.source)
+    root = str(project.config.root)
+    lacking = shipping.sdist_lacks_cmake(root, project.config.source, shipping.of_sdist(root))
     for line in filter(None, (*found.notes, *found.warnings, lacking)):
         say(line)
 

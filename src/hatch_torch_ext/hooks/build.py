@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.environments import InstalledTorch
     from hatch_torch_ext.hooks import editable
     from hatch_torch_ext.hooks.metadata import TorchExtMetadataHook
+    from hatch_torch_ext.hooks.shipping import SdistFiles
     from hatch_torch_ext.pipeline import Product
     from hatch_torch_ext.pipeline.selection import Selected
     from hatch_torch_ext.values import Entry
@@ -63,8 +64,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     _held: contextlib.ExitStack | None = None
     """Holds the work folder from before the build until the wheel is packed and audited: hatchling packs from it."""
 
-    _built: tuple[Config, Product] | None = None
-    """The configuration and the product of ``initialize``, for ``finalize``: hatchling calls both on one instance."""
+    _built: tuple[Config, Product, SdistFiles] | None = None
+    """What ``initialize`` read and built, for ``finalize``: hatchling calls both on one instance."""
 
     def dependencies(self) -> list[str]:
         """Return the requirements of building a wheel; the front end installs them into the build environment."""
@@ -198,8 +199,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         promised = self._promised(config, entries, hook)
         # Read before the build, so that files which change during it count as changed.
         compiled = editable.sources(config, work) if is_editable else {}
-        product = self._compile(selected, entries, work, is_wheel=not is_editable)
-        self._built = config, product
+        packed = shipping.SdistFiles(()) if is_editable else shipping.of_sdist(self.root)
+        product = self._compile(selected, entries, work, packed, is_wheel=not is_editable)
+        self._built = config, product, packed
         if not promised:
             # As hatchling writes its other fields.
             build_data["dependencies"].append(str(Requirement(_required(product, selected.torch))))
@@ -215,8 +217,13 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         if "sbom_files" in build_data:
             build_data["sbom_files"].append(str(product.sbom))
 
-    def _compile(self, selected: Selected, entries: Sequence[Entry], work: Path, *, is_wheel: bool) -> Product:
-        """Build what is selected, and show what happens; ``entries`` are those of the matrix."""
+    def _compile(
+        self, selected: Selected, entries: Sequence[Entry], work: Path, packed: SdistFiles, *, is_wheel: bool
+    ) -> Product:
+        """Build what is selected, and show what happens.
+
+        ``entries`` are those of the matrix; ``packed`` are the sdist's files.
+        """
         from hatch_torch_ext import pipeline, views
         from hatch_torch_ext.hooks import shipping
         from hatch_torch_ext.values import Parcel
@@ -224,7 +231,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         config, version = selected.config, str(self.metadata.version)
         sources = None
         if config.fallback == "build" and is_wheel:
-            sources = shipping.gather(config, entries, options=self.config, version=version, work=work)
+            sources = shipping.gather(config, entries, packed=packed, options=self.config, version=version, work=work)
             self._offer_extra(config)
         for_others = is_wheel and not selected.here
         with views.shown(self._say, self.app.display_info, source=config.source) as view:
@@ -240,7 +247,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
                 here=selected.here,
                 parcel=Parcel(version=version, files=lambda: shipping.travelling(self.root, config, work)),
                 shipped=shipping.of_wheel(self.root),
-                sdist=shipping.of_sdist(self.root) if for_others else None,
+                sdist=packed.relative if for_others else None,
             )
 
     def _at_work(self, config: Config) -> tuple[Config, Path]:
@@ -318,10 +325,10 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         if self._built is None:
             return [wheel]
-        config, product = self._built
+        config, product, packed = self._built
         for warning in self._repeated:
             self._warn(warning)
-        if (lacking := shipping.sdist_lacks_cmake(self.root, config.source)) is not None:
+        if (lacking := shipping.sdist_lacks_cmake(self.root, config.source, packed)) is not None:
             self._warn(lacking)
         for lacking in shipping.wheel_lacks_python(self.root, config, wheel):
             self._warn(lacking)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatchling.builders.config import BuilderConfig
+    from hatchling.builders.plugin.interface import IncludedFile
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.values import Entry
@@ -45,12 +47,37 @@ def of_wheel(root: str) -> dict[str, Path]:
     return {file.distribution_path: Path(file.path) for file in found}
 
 
-def of_sdist(root: str) -> frozenset[str]:
-    """Return the files that hatchling puts into an sdist, relative to the project's folder."""
+@dataclass(frozen=True, slots=True)
+class SdistFiles:
+    """The files that hatchling puts into an sdist. The project is walked for them once in a build: see ``of_sdist``."""
+
+    files: tuple[IncludedFile, ...]
+
+    @property
+    def relative(self) -> frozenset[str]:
+        """Return their paths relative to the project's folder."""
+        return frozenset(file.relative_path for file in self.files)
+
+    def place(self, source: Path) -> str | None:
+        """Return the folder of CMakeLists.txt (``csrc``; ``.`` is the sdist's root), or None if the sdist lacks it.
+
+        A link in the project may lead to ``source``: hatchling packs the files behind it.
+        """
+        lists = source / "CMakeLists.txt"
+        named = (file for file in self.files if file.path.endswith(lists.name))
+        places = {Path(file.distribution_path): Path(file.path) for file in named}
+        found = [place for place, path in places.items() if path.resolve() == lists.resolve()]
+        # The folder itself before links to it.
+        found.sort(key=lambda place: (places[place] != lists, place))
+        return found[0].parent.as_posix() if found else None
+
+
+def of_sdist(root: str) -> SdistFiles:
+    """Walk the project, and return the files that hatchling puts into an sdist."""
     try:
-        return frozenset(file.relative_path for file in SdistBuilder(root).recurse_included_files())
+        return SdistFiles(tuple(SdistBuilder(root).recurse_included_files()))
     except ValueError:
-        return frozenset()
+        return SdistFiles(())
 
 
 def check_package(root: str, config: Config) -> None:
@@ -70,10 +97,13 @@ def check_package(root: str, config: Config) -> None:
     )
 
 
-def sdist_lacks_cmake(root: str, source: Path) -> str | None:
-    """Return a note for the author if no wheel could be built from an sdist, as it lacks CMakeLists.txt, else None."""
+def sdist_lacks_cmake(root: str, source: Path, packed: SdistFiles) -> str | None:
+    """Return a note for the author if no wheel could be built from an sdist, as it lacks CMakeLists.txt, else None.
+
+    ``packed`` are the sdist's files.
+    """
     top, lists = Path(root).resolve(), source / "CMakeLists.txt"
-    if not lists.is_file() or place_in_sdist(root, source) is not None:
+    if not lists.is_file() or packed.place(source) is not None:
         return None
     lacking = f"an sdist would lack `{os.path.relpath(source, top)}`"
     if not source.is_relative_to(top):
@@ -87,7 +117,7 @@ def sdist_of_options(root: str, options: Mapping[str, Any]) -> str | None:
     top, named = Path(root).resolve(), options.get("source")
     folders = [(top / named).resolve()] if isinstance(named, str) else [top / "csrc", top]
     source = next((folder for folder in folders if (folder / "CMakeLists.txt").is_file()), None)
-    return None if source is None else sdist_lacks_cmake(root, source)
+    return None if source is None else sdist_lacks_cmake(root, source, of_sdist(root))
 
 
 def sdist_without_hook(root: str) -> str | None:
@@ -96,23 +126,6 @@ def sdist_without_hook(root: str) -> str | None:
     if options is None or "torch-ext" in SdistBuilder(root).config.hook_config:
         return None
     return sdist_of_options(root, options)
-
-
-def place_in_sdist(root: str, source: Path) -> str | None:
-    """Return the folder of CMakeLists.txt in an sdist (``csrc``; ``.`` is its root), or None if an sdist lacks it.
-
-    A link in the project may lead there: hatchling packs the files behind it.
-    """
-    lists = source / "CMakeLists.txt"
-    try:
-        packed = list(SdistBuilder(root).recurse_included_files())
-    except ValueError:
-        return None
-    places = {Path(file.distribution_path): Path(file.path) for file in packed if file.path.endswith(lists.name)}
-    found = [place for place, path in places.items() if path.resolve() == lists.resolve()]
-    # The folder itself before links to it.
-    found.sort(key=lambda place: (places[place] != lists, place))
-    return found[0].parent.as_posix() if found else None
 
 
 def _link(folder: Path, root: Path) -> str:
@@ -206,15 +219,20 @@ def left_out(root: str, target: Literal["sdist", "wheel"], file: Path, *, whole:
 
 
 def gather(
-    config: Config, entries: Sequence[Entry], *, options: Mapping[str, Any], version: str, work: Path
+    config: Config,
+    entries: Sequence[Entry],
+    *,
+    packed: SdistFiles,
+    options: Mapping[str, Any],
+    version: str,
+    work: Path,
 ) -> Sources:
     """Copy the sources into a folder below ``work``; return them with the options and variables to compile them with.
 
-    ``entries`` are those of the whole matrix, so that every partial wheel says the same; ``options`` is the hook's
-    table. Raises ``ConfigurationError`` if the sdist lacks CMakeLists.txt.
+    ``entries`` are those of the whole matrix, so that every partial wheel has the same; ``packed`` are the sdist's
+    files; ``options`` is the hook's table. Raises ``ConfigurationError`` if the sdist lacks CMakeLists.txt.
     """
-    root = str(config.root)
-    source = place_in_sdist(root, config.source)
+    source = packed.place(config.source)
     if source is None:
         takes = '`fallback = "build"` takes the sources that the sdist has, and'
         if config.source.is_relative_to(config.root):
@@ -228,7 +246,7 @@ def gather(
     folder = work / "sources"
     shutil.rmtree(folder, ignore_errors=True)
     files = []
-    for place, path in sorted(_of_sdist(root, source)):
+    for place, path in sorted(_compiled(packed, source)):
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
@@ -248,12 +266,12 @@ def gather(
     return Sources(fallback=fallback, root=folder)
 
 
-def _of_sdist(root: str, source: str) -> Iterator[tuple[str, Path]]:
+def _compiled(packed: SdistFiles, source: str) -> Iterator[tuple[str, Path]]:
     """Yield (place in the sdist, file) of what a build may read: the CMake folder, and sources to compile elsewhere.
 
     If CMakeLists.txt is in the root, that is every file.
     """
-    for file in SdistBuilder(root).recurse_included_files():
+    for file in packed.files:
         place = Path(file.distribution_path).as_posix()
         name = place.rpartition("/")[2]
         below = source == "." or place.startswith(f"{source}/")
