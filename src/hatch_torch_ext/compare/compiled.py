@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.compare import schemas
 from hatch_torch_ext.compare.difference import Difference, Verdict
 from hatch_torch_ext.facts import registered, sonames
@@ -258,7 +259,8 @@ def _symbols(old: Distribution, new: Distribution) -> Iterator[Difference]:
         gone = exported[0] - exported[1] - everywhere
         called = sorted(symbol for symbol in gone if not _MANGLED.match(symbol))
         if called:
-            message = f"{place} does not export {_some(called)} any more: ctypes and other programs cannot call it"
+            named = escape.few(called, SHOWN)
+            message = f"{place} does not export {named} any more: ctypes and other programs cannot call it"
             yield Difference(verdict="lost", topic="symbol", subject=place, message=message, old=", ".join(called))
         undefined = [{symbol for each in files for symbol in each.elf.undefined} for files in (one, other)]
         parts = [
@@ -274,11 +276,6 @@ def _symbols(old: Distribution, new: Distribution) -> Iterator[Difference]:
         if parts:
             message = f"{place} {', '.join(parts)}"
             yield Difference(verdict="changed", topic="symbol", subject=place, message=message)
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 
 
 def _by_name(side: Distribution) -> dict[str, list[Compiled]]:
