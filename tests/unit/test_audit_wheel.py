@@ -439,7 +439,7 @@ def test_sources_of_others_declare_nothing(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "p" / "gone.cpp").symlink_to("nowhere")
     use = "import torch\ntorch.ops.of_source.add(x)"
     assert unregistered(tmp_path, use, data=b"other", sources=tmp_path / "p") == []
-    (tmp_path / "p" / "zz.cpp").write_text(text)
+    (tmp_path / "p" / "zz.tpp").write_text(text)
     assert len(unregistered(tmp_path, use, data=b"other", sources=tmp_path / "p")) == 1
 
 

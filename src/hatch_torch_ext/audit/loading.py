@@ -25,7 +25,6 @@ _MAKES = re.compile(
     r"""|\bLibrary\s*\(\s*(?:["'](\w+)["']\s*,\s*["'](?:DEF|FRAGMENT)|(?!["']))"""
 )
 """Calls of torch.library that make operators, with the namespace if it is written there."""
-_SOURCES = frozenset({".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".mm"})
 EXPORTED = "exported/"
 """Where a variant has the CMake packages that dependents in C++ find it by."""
 MAX_SOURCES = 20_000
@@ -134,14 +133,14 @@ def _declared(spaces: frozenset[str] | set[str], sources: Path | None) -> set[st
 
 
 def _cpp_files(sources: Path) -> Iterator[Path]:
-    """Yield the project's C++ files; those in a build folder may be of the projects that it fetched."""
+    """Yield what compilers read of the project; files in a build folder may be of the projects that it fetched."""
     builds: list[str] = []
     for folder, names in project.walk(sources, sources, without=[sources / name for name in project.LEFT_OUT]):
         if Path(folder) != sources and "CMakeCache.txt" in names:
             builds.append(f"{folder}/")
         if not f"{folder}/".startswith(tuple(builds)):
-            paths = (Path(folder, name) for name in names)
-            yield from (path for path in paths if path.suffix in _SOURCES and path.is_file())
+            paths = (Path(folder, name) for name in names if project.is_compiled(name))
+            yield from (path for path in paths if path.is_file())
 
 
 def _words(words: Collection[str], paths: Sequence[Path]) -> set[str]:

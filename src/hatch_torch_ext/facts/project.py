@@ -19,7 +19,7 @@ PACKED = "PKG-INFO"
 """The file of an sdist with the project's metadata."""
 COMPILED = frozenset(
     {
-        *(".c", ".cc", ".cpp", ".cxx", ".c++", ".cu", ".f", ".f90", ".s", ".asm", ".hip"),
+        *(".c", ".cc", ".cpp", ".cxx", ".c++", ".cu", ".f", ".f90", ".s", ".asm", ".hip", ".mm"),
         *(".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inc", ".inl", ".ipp", ".tcc", ".tpp", ".def"),
         *(".cmake", ".in", ".proto", ".pyx", ".pxd"),
     }
