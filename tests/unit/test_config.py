@@ -15,7 +15,6 @@ from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import CMakeConfig, Config, declaration
 from hatch_torch_ext.facts import manifest
-from hatch_torch_ext.pipeline import memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,10 +136,11 @@ def test_every_known_option_is_read(project: Path) -> None:
 
 
 def test_every_option_is_decided() -> None:
-    """A new option says whether it changes a variant's bytes (`memory.OPEN`), and a build at first use (`OPTIONS`)."""
+    """A new option says whether it changes a variant's bytes (`affects`), and a build at first use (`OPTIONS`)."""
     found = {each.name for each in declaration.OPTIONS}
-    no_bytes = {name for name in found if name.replace(".", "_").replace("-", "_") in memory.OPEN}
-    assert len(no_bytes) == len(memory.OPEN)
+    no_bytes = {each.name for each in declaration.OPTIONS if each.affects == "nothing"}
+    assert {"root", "cmake", "index_url", "archs"} <= set(declaration.affecting())
+    assert {"jobs", "only"}.isdisjoint(declaration.affecting())
     compiles = {name for name in found if name.partition(".")[0] in manifest.OPTIONS}
     where_and_what = {
         *("environment", "package", "source", "sdk", "cross", "cuda-home", "cuda.compress", "compiler-launcher"),

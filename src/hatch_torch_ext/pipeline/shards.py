@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.config.declaration import declared
+from hatch_torch_ext.config.declaration import affecting, declared
 from hatch_torch_ext.facts.manifest import SHORT, Origin, Partial
 from hatch_torch_ext.facts.project import is_compiled
 from hatch_torch_ext.pipeline import memory
@@ -103,12 +102,7 @@ def sources_digest(config: Config, project: Mapping[str, str]) -> str:
 
 def configuration_digest(config: Config) -> str:
     """Return a digest of the options that affect a variant, independent of the project's place."""
-    options = [
-        (field.name, repr(getattr(config, field.name)).replace(str(config.root), ""))
-        for field in dataclasses.fields(config)
-        if field.name not in memory.OPEN
-    ]
-    return _digest(sorted(options))
+    return _digest([(name, repr(getattr(config, name)).replace(str(config.root), "")) for name in affecting()])
 
 
 def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]) -> Origin:
@@ -130,7 +124,7 @@ def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]
         option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
         for value in (config, config.cmake)
         for name, option in declared(type(value)).items()
-        if name not in memory.OPEN and not option.may_differ and getattr(value, name) != option.default
+        if option.affects == "wheel" and getattr(value, name) != option.default
     }
     return Origin(
         version=__version__,
