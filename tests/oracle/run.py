@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -15,10 +16,15 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
 
+from hatch_torch_ext.base.process import Family  # noqa: E402
 from oracle import comparing, projects, tools  # noqa: E402
 from oracle.workshop import WAYS, Workshop  # noqa: E402
 
@@ -171,11 +177,25 @@ def main() -> int:
     return int(any(each.faults for each in rows))
 
 
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """End the workers and all that they started when this process ends, and when it is killed."""
+    family = Family(f"oracle{os.getpid()}")
+    os.environ.update(family.environ)
+    with family.guarded():
+        yield
+
+
+def pool_of(workers: int) -> ProcessPoolExecutor:
+    """Return the workers."""
+    # Not forked: what opens projects ends with its worker, by the end of a pipe that no other process has.
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
 def run(wanted: dict[int, projects.Choice], place: Place, workers: int, *, write: bool) -> list[Row]:
     """Try the projects, each by the next free one of the workers; print each as it is done."""
     began, done = time.monotonic(), {}
-    # Not forked: what opens projects ends with its worker, by the end of a pipe that no other process has.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with together(), pool_of(workers) as pool:
         begun = {pool.submit(row, number, choice, place): number for number, choice in wanted.items()}
         for each in as_completed(begun):
             number = begun[each]

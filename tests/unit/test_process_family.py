@@ -28,6 +28,16 @@ with family.guarded(), family.active():
 """
 
 
+ORACLE = """
+import subprocess, sys
+from oracle import run
+if __name__ == "__main__":
+    with run.together(), run.pool_of(2) as pool:
+        list(pool.map(subprocess.call, [["sh", "-c", f"touch {sys.argv[1]}{number}; sleep 60"] for number in range(2)]))
+"""
+TESTS = Path(__file__).resolve().parent.parent
+
+
 @pytest.fixture
 def name() -> str:
     """Return a name that no other family has."""
@@ -57,6 +67,21 @@ def test_nothing_is_left_when_the_builder_is_killed(number: signal.Signals, name
     assert gone(name)
     (left,) = daemons(name)
     os.kill(left, signal.SIGKILL)
+
+
+def test_nothing_is_left_of_a_killed_oracle(tmp_path: Path) -> None:
+    """Its workers, which wait for more to do, end too, and what they started."""
+    program, ready = tmp_path / "program.py", [tmp_path / "ready0", tmp_path / "ready1"]
+    program.write_text(ORACLE, encoding="utf-8")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    with subprocess.Popen([sys.executable, program, tmp_path / "ready"], env=environ) as oracle:
+        deadline = time.monotonic() + 60
+        while not all(file.exists() for file in ready) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        name = f"oracle{oracle.pid}"
+        assert len(reaper.members(name)) >= 4
+        oracle.kill()
+    assert gone(name)
 
 
 def daemons(name: str) -> list[int]:
