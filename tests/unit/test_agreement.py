@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +16,6 @@ from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.matrix import declaring, serving
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hatch_torch_ext.values import Entry
 
 
@@ -132,6 +132,27 @@ def test_the_environment_that_uv_means(
     parent = around.Parent(arguments=tuple(arguments), environ=said, folder=root)
     found = list(dict.fromkeys(path.resolve().parent.parent for path in around.targets(root, parent)))
     assert [path.relative_to(tmp_path).as_posix() for path in found] == expected
+
+
+@pytest.mark.parametrize("place", ["PYTHONPATH", "PYTHONUSERBASE"])
+def test_an_installed_torch_outside_of_the_environment(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster's module has its torch in PYTHONPATH, `pip install --user` in the home; pip hides both from a build."""
+    base = Path(sys.base_prefix, "bin", "python3")  # an environment has no folder of the user
+    version = "{}.{}".format(*sys.version_info)
+    site = {"PYTHONPATH": tmp_path, "PYTHONUSERBASE": tmp_path / f"lib/python{version}/site-packages"}[place]
+    (site / "torch").mkdir(parents=True)
+    (site / "torch" / "__init__.py").write_text("raise SystemExit\n", encoding="utf-8")  # it is not imported
+    (site / "torch" / "version.py").write_text("__version__ = '2.8.0+cu128'\ncuda = '12.8'\n", encoding="utf-8")
+    pip = around.Parent(arguments=("pip", "install", "-e", "."), environ={place: str(tmp_path)}, folder=tmp_path)
+    monkeypatch.setattr(around, "parent", lambda: pip)
+    monkeypatch.setattr(sys, "executable", str(base))
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("PYTHONNOUSERSITE", "1")
+    found = around.installed_torch(tmp_path)
+    assert found is not None
+    assert (found.version, found.backend, found.folder) == ("2.8.0+cu128", Backend.parse("12.8"), site / "torch")
 
 
 @pytest.mark.parametrize(

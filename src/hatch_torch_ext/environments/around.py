@@ -50,10 +50,10 @@ def installed_torch(root: Path) -> InstalledTorch | None:
     the build's own environment comes first if the project does not require it there: a setting of uv put the one there
     that will be used (`match-runtime` in `extra-build-dependencies`).
     """
-    if _is_uv(of := parent()) and not _builds_with_torch(root) and (found := _torch_of(Path(sys.executable))):
+    if _is_uv(of := parent()) and not _builds_with_torch(root) and (found := _torch_of(Path(sys.executable), None)):
         return found
     for python in targets(root, of):
-        found = _torch_of(python)
+        found = _torch_of(python, of)
         if found is not None:
             return found
     return None
@@ -222,10 +222,22 @@ def _option(arguments: Sequence[str], *names: str) -> str:
     return ""
 
 
-def _torch_of(python: Path) -> InstalledTorch | None:
+_OF_USER = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUSERBASE")
+"""Variables by which a Python finds packages outside of its environment; front ends change them for a build."""
+
+
+def _torch_of(python: Path, of: Parent | None) -> InstalledTorch | None:
+    """Return the torch that ``python`` would import, by its files, or None.
+
+    It is found as the user's own processes find it, among what the front end ``of`` was started with: in PYTHONPATH (as
+    modules of clusters set it) and in the user's site-packages too. It is not imported, which takes seconds and needs
+    all libraries of its CUDA; a torch that cannot be imported is taken, and the user's import says why it fails.
+    """
+    changes = {name: of.environ.get(name) for name in _OF_USER} if of is not None else {}
+    command: list[Path | str] = [python, "-I"] if of is None else [python]
     with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "probe.py") as script:
         try:
-            output = process.run([python, "-I", script], timeout=60.0).stdout
+            output = process.run([*command, script], env_changes=changes, timeout=60.0).stdout
         except ProcessError:
             return None
     try:

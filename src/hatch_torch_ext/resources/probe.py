@@ -30,4 +30,6 @@ def nvidia_folders() -> List[str]:
 
 
 if __name__ == "__main__":
+    if sys.path[:1] == [str(Path(__file__).resolve().parent)]:
+        sys.path.pop(0)  # the folder of this file does not belong to the user's Python
     print(json.dumps({"torch": find_torch(), "nvidia": nvidia_folders()}))
