@@ -19,7 +19,7 @@ import trees
 import values
 import wheels
 from hatch_torch_ext import audit, elf
-from hatch_torch_ext.audit import opening, operators
+from hatch_torch_ext.audit import opening, operators, symbols
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
@@ -80,10 +80,10 @@ def include(torch_cpu_python: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def compiled(place: Path, source: str, *options: str) -> Path:
+def compiled(place: Path, source: str, *options: str, strip: bool = True) -> Path:
     """Compile a shared object from C at ``place``."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    command = ["gcc", "-shared", "-fPIC", "-s", "-x", "c", "-", "-o", str(place), "-x", "none", *options]
+    command = ["gcc", "-shared", "-fPIC", *(["-s"] * strip), "-x", "c", "-", "-o", str(place), "-x", "none", *options]
     subprocess.run(command, check=True, input=source.encode(), cwd=place.parent)
     return place
 
@@ -139,7 +139,30 @@ def test_everything_is_opened_and_a_crash_is_a_finding(
     assert found == [("generic-namespace", "d.so")]
 
 
-@pytest.mark.performs("Compile it against the same torch release", "Link the library that is missing")
+@pytest.mark.performs('Export it there: `__attribute__((visibility("default")))` at its declaration')
+def test_a_symbol_that_is_hidden_in_a_file_beside(torch_cpu_python: Path, tmp_path: Path) -> None:
+    """No library is missing: the one that is linked has the symbol for itself. It is found without opening, too."""
+    for attribute, messages in (
+        ("hidden", ["needs not_there, which liba.so has, but hidden", "not_there, which liba.so has, but hidden"]),
+        ("default", []),
+    ):
+        folder = tmp_path / attribute
+        source = f'__attribute__((visibility("{attribute}"))) int not_there(void) {{ return 0; }}'
+        compiled(folder / "liba.so", source, "-Wl,-soname,liba.so", strip=False)
+        compiled(folder / "b.so", MISSING, "-Wl,--no-as-needed", str(folder / "liba.so"), "-Wl,-rpath,$ORIGIN")
+        files = tuple(binary(folder / name) for name in ("liba.so", "b.so"))
+        subject = Subject(variant="label", binaries=files, ours=True)
+        opened = opening.open_all(torch_cpu_python, files[1:], variant="label", package="pkg", beside=files)
+        found = [*(item for item in symbols.check(subject) if item.code == "missing-symbol"), *opened.findings]
+        assert [(item.file, item.remedy) for item in found] == [("b.so", symbols.EXPORT)] * len(messages)
+        assert all(item.message.endswith(words) for item, words in zip(found, messages, strict=True))
+
+
+@pytest.mark.performs(
+    "Compile it against the same torch release",
+    "Link the library that is missing",
+    "Link the library that has the symbol, or compile",
+)
 def test_what_was_compiled_anew_opens(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """The library that was missing is linked, and a call is made as this torch declares it: both files open."""
     compiled(tmp_path / "libthere.so", "int not_there(void) { return 0; }", "-Wl,-soname,libthere.so")

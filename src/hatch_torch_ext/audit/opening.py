@@ -39,6 +39,8 @@ TIMEOUT = 120.0
 TAIL_LINES, MAX_LINE = 6, 300
 # A backtrace in torch's format is of no use to the reader of a finding.
 _FRAME = re.compile(r"frame #\d+|<omitting python frames>|Exception raised from ")
+_UNDEFINED = re.compile(r"undefined symbol: ([^\s,]+)")
+_DEFINE = "Link the library that has the symbol, or compile against the torch that the file is opened in."
 _ONE_LIBRARY = "Let one library register it, which the others link."
 REGISTERED_TWICE: dict[str, tuple[str, str | None]] = {
     "Only a single TORCH_LIBRARY": ("operator-twice", None),
@@ -135,12 +137,13 @@ def open_all(
     *,
     variant: str | None,
     package: str | None,
+    beside: Sequence[AuditedBinary] = (),
     timeout: float = TIMEOUT,
 ) -> Opened:
     """Open ``binaries`` in the torch of ``python``; the result is empty if that has no torch.
 
-    Modules are imported as ``<package>.<binary.module>``, so several of one name do not meet. ``timeout`` is in
-    seconds, for all of them together.
+    Modules are imported as ``<package>.<binary.module>``, so several of one name do not meet. ``beside`` are all files
+    of the variant, of which one may have a missing symbol hidden. ``timeout`` is in seconds, for all of them together.
     """
     # A module may need the operators of its variant's libraries: those are opened first, as by the loader.
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
@@ -152,7 +155,7 @@ def open_all(
         outcome = _run(python, files, timeout=timeout, preload=preload)
         if _torch(outcome) is None:
             break
-        last, findings = _judge(outcome, left, variant=variant)
+        last, findings = _judge(outcome, left, beside, variant=variant)
         found += findings
         opened |= {
             left[line["number"]].place: frozenset(line["operators"])
@@ -213,7 +216,7 @@ def _torch(outcome: _Outcome) -> Facts | None:
 
 
 def _judge(
-    outcome: _Outcome, binaries: Sequence[AuditedBinary], *, variant: str | None
+    outcome: _Outcome, binaries: Sequence[AuditedBinary], beside: Sequence[AuditedBinary], *, variant: str | None
 ) -> tuple[int | None, tuple[Finding, ...]]:
     """Return the number of the last file that was tried, and the result of each."""
     found: list[Finding] = []
@@ -228,7 +231,7 @@ def _judge(
         done.add(line["number"])
         binary = binaries[line["number"]]
         if line["event"] == "refused":
-            found.append(_refused(binary, line["error"], variant=variant))
+            found.append(_refused(binary, line["error"], beside, variant=variant))
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
         # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
@@ -237,11 +240,14 @@ def _judge(
     return last, tuple(found)
 
 
-def _refused(binary: AuditedBinary, error: str, *, variant: str | None) -> Finding:
+def _refused(binary: AuditedBinary, error: str, beside: Sequence[AuditedBinary], *, variant: str | None) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
     code, remedy = _registered_twice(error) or ("cannot-open", None)
     # The Python files of a foreign package may load or set up first what a library needs.
     message = f"does not open: {first}"
+    if code == "cannot-open" and (match := _UNDEFINED.search(first)):
+        place = symbols.hiding(match[1], beside)
+        message, remedy = (f"{message}, which {place} has, but hidden", symbols.EXPORT) if place else (message, _DEFINE)
     return finding(code, binary.place, message, variant=variant, remedy=remedy, warning=variant is None)
 
 

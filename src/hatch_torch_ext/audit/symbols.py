@@ -30,6 +30,11 @@ _INSIDE_TORCH = re.compile(
 """C++ names of other projects that torch's own libraries contain, and export in part."""
 _BEFORE_SCOPES = re.compile(r"_Z(?:T[VIST]|GV|GR)?N?[rVKRO]*")
 
+EXPORT = (
+    'Export it there: `__attribute__((visibility("default")))` at its declaration, or CXX_VISIBILITY_PRESET default '
+    "for that library."
+)
+"""The remedy for a symbol that a file of the project has hidden, from others."""
 CLOSURE = {
     "libtorch.so": ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libc10.so", "libc10_cuda.so"),
     "libtorch_python.so": (
@@ -260,10 +265,25 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
             f"({has}): its sources were compiled with another _GLIBCXX_USE_CXX11_ABI"
         )
         yield finding("torch-abi", binary.place, message, variant=subject.variant)
+    kept = {symbol: place for symbol in nobodys if (place := hiding(symbol, subject.binaries)) is not None}
+    for place in sorted(set(kept.values())):
+        shown = sorted({plain(symbol) for symbol, owner in kept.items() if owner == place})
+        message = f"needs {some(shown)}, which {place} has, but hidden"
+        yield finding("missing-symbol", binary.place, message, variant=subject.variant, remedy=EXPORT)
+    nobodys = [symbol for symbol in nobodys if symbol not in kept]
     if nobodys:
         shown = sorted({plain(symbol) for symbol in nobodys})
         message = f"needs {some(shown)}, which no file that it loads defines{_linkage(nobodys, having)}"
         yield finding("missing-symbol", binary.place, message, variant=subject.variant)
+
+
+def hiding(symbol: str, binaries: Iterable[AuditedBinary]) -> str | None:
+    """Return the file that has the symbol without exporting it, as far as the linker's own output is still there."""
+    for item in binaries:
+        with contextlib.suppress(ElfError):
+            if symbol in elf.defined(item.unstripped or item.elf.path) and symbol not in item.elf.exported:
+                return item.place
+    return None
 
 
 def _is_own(symbol: str) -> bool:

@@ -72,7 +72,13 @@ def audit_variant(
     opened = opening.Opened()
     if sdk.kind == "environment":
         loadable = [item for item in binaries if _is_opened(item, built)]
-        opened = opening.open_all(job.environment.python, loadable, variant=built.variant.label, package=config.package)
+        opened = opening.open_all(
+            job.environment.python,
+            loadable,
+            variant=built.variant.label,
+            package=config.package,
+            beside=binaries,
+        )
     found += opened.findings
     found += check(subject, opened=opened.operators)
     found += archives.check(subject, tree.archives)
