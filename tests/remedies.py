@@ -16,6 +16,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Build in the manylinux image",
         "HATCH_TORCH_EXT_JOBS=1",
         "Install another: ",
+        "ake it readable, then run `init` again",
         "Install one: ",
         "Install what has them",
         "Use another system",

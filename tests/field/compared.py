@@ -70,6 +70,12 @@ MORE = (
     _more("torchcompactradius", "0.5.5"),
     _more("beamgrad", "2.3.0", "--force"),
     _more("fast_rnnt", "1.3"),
+    _more("torch-linear-assignment", "0.0.6"),
+    _more("bilateralfilter-torch", "1.1.0"),
+    _more("torchdtw", "0.4.2"),
+    _more("philtorch", "0.7.0"),
+    _more("cuneb-chenn", "0.0.4"),
+    _more("extension-cpp", "0ec4969c7"),
 )
 """Projects that are compared, and whose operators are not compared with a reference."""
 TOOLS = ("setuptools<81", "wheel", "ninja", "packaging", "numpy", "pybind11")

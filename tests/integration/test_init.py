@@ -94,8 +94,13 @@ def test_metadata_in_every_form_that_setuptools_takes(tmp_path: Path) -> None:
     """Texts of several lines, iterators, extras with markers, entry points as an .ini file."""
     text = """
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 import versioneer
-setup(name="pkg", install_requires="torch\\n# no\\nnumpy>1; python_version > '3.8'", packages=iter(["pkg"]),
+class Wheel(bdist_wheel):
+    def get_tag(self):
+        return ("py3", "none", super().get_tag()[2])
+setup(name="pkg", cmdclass={"bdist_wheel": Wheel},
+      install_requires="torch\\n# no\\nnumpy>1; python_version > '3.8'", packages=iter(["pkg"]),
       extras_require={"all": "six\\nattrs", ":os_name == 'a'": ["old"], "fast:os_name == 'b'": ["w ; x == '1'"]},
       entry_points="[console_scripts]\\nRun = pkg:main\\n[other]\\na=b:c", data_files=[("share", ["x.txt"])])
 """
@@ -108,8 +113,10 @@ setup(name="pkg", install_requires="torch\\n# no\\nnumpy>1; python_version > '3.
         "entry_points": {"console_scripts": ["Run = pkg:main"], "other": ["a = b:c"]},
         "data_files": [["share", ["x.txt"]]],
     }
+    assert cpu.tag == "py3-none"
     assert [note.text for note in cpu.notes] == [
-        "its version is versioneer's: the one of today is written; for versions out of tags, see hatch-vcs"
+        "the command `bdist_wheel` is replaced by `Wheel`",
+        "its version is versioneer's: the one of today is written; for versions out of tags, see hatch-vcs",
     ]
 
 
@@ -158,6 +165,10 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
         ),
         (b"x = 1\ny = '\xe4'", f"setup.py (line 2) {FAILS}SyntaxError: (unicode error)"),
         ("print('hello')", f"setup.py {FAILS}never calls setup()"),
+        (
+            "import setuptools\nsetuptools.setup(project_urls=['x'])",
+            f"setup.py (line 2) {FAILS}TypeError: the argument `project_urls` of setup() must be a dict: ['x']",
+        ),
         (
             "import urllib.request\nurllib.request.urlopen('https://example.org')",
             f"setup.py (line 2) {FAILS}OSError: no network while setup.py is recorded. Put what it downloads",
@@ -366,13 +377,16 @@ def test_what_a_setup_takes_for_missing_is_reported(tmp_path: Path) -> None:
 def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
     """Arguments of setup() and options of `build_ext` hold for each: a lost macro computes otherwise."""
     text = (
+        "from os.path import abspath\n"
         "from setuptools import setup, Extension\nfrom torch.utils.cpp_extension import CppExtension\n"
         "setup(name='pkg', packages=['pkg'], ext_package='pkg', include_dirs=['third'], libraries=[('helper', {})],\n"
+        "      package_dir={'pkg': abspath('pkg')}, data_files=[('share', [abspath('a.txt'), '/etc/b'])],\n"
         "      options={'build_ext': {'undef': 'NDEBUG'}}, ext_modules=[\n"
         "    CppExtension('_C', ['c.cpp'], include_dirs=['own'], define_macros=[('A', '2')]),\n"
         "    Extension('plain', ['p.c'])])\n"
     )
     configured = "[build_ext]\ndefine = WITH_X,N\nlibrary-dirs = a:b\nlibraries = m z\n"
+    configured += "[bdist_wheel]\npy_limited_api = cp39\n"
     cpu, _ = recording.record(project(tmp_path, text, **{"setup.cfg": configured}))
     first, second = cpu.extensions
     assert (first.name, second.name) == ("pkg._C", "pkg.plain")
@@ -380,15 +394,21 @@ def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
     assert (first.macros, second.macros) == ((("A", "2"), ("WITH_X", "1"), ("N", "1")), (("WITH_X", "1"), ("N", "1")))
     for each in cpu.extensions:
         assert (each.undefined, each.library_dirs, each.libraries) == (("NDEBUG",), ("a", "b"), ("m", "z"))
+    assert cpu.tag == "cp39-abi3"
+    assert cpu.metadata["package_dir"] == {"pkg": "pkg"}  # not where the recording ran
+    assert cpu.metadata["data_files"] == [["share", ["a.txt", "/etc/b"]]]
     assert [note.text for note in cpu.notes] == [
         "builds the static library `helper` by the argument `libraries` of setup()"
     ]
     (tmp_path / "setup.cfg").unlink()
     text = "[tool.distutils.build_ext]\ninclude-dirs = 'other'\ndefine = 'FROM_TOML'\n"
+    # Newer than the Python of a recording; setuptools reads it only beside a table of its own.
+    text += "[tool.distutils.bdist_wheel]\npy-limited-api = 'cp313'\n[tool.setuptools]\nzip-safe = false\n"
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     cpu, _ = recording.record(tmp_path)
     assert [each.include_dirs for each in cpu.extensions] == [("own", "other"), ("other",)]
     assert cpu.extensions[1].macros == (("FROM_TOML", "1"),)
+    assert cpu.tag == "cp313-abi3"
 
 
 def test_a_setup_whose_schemes_are_functions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from hatch_torch_ext.init import (
     packing,
     project,
     pyproject,
+    recording,
     served,
     splitting,
     stamps,
@@ -202,6 +204,15 @@ def test_what_torchs_own_command_adds(tmp_path: Path) -> None:
     assert "add_compile_options" not in cmakelists.text("pkg", cpu)
 
 
+def test_names_that_no_target_can_have(tmp_path: Path) -> None:
+    """An empty part and a letter that CMake does not take are left out; of two by one name the last is built."""
+    names = ("pkg._C", "pkg._C", "pkg._D.", "pkg/_E", "pkg._é")
+    (target,), notes = joined(tmp_path, recorded(*(extension(each) for each in names)))
+    assert target.dotted == "pkg._C"
+    told = [each.partition(": ")[2] for each in texts(notes)]
+    assert told == ["the last one is carried over", *["it is left out"] * 3]
+
+
 def test_names_of_targets_are_their_own(tmp_path: Path) -> None:
     """Two of one name, and names that CMake or torch reserve, get another name in CMake; their files keep theirs."""
     found, _ = joined(
@@ -229,21 +240,36 @@ def test_an_extension_without_torch_links_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "abi"),
+    ("more", "tag", "abi", "told"),
     [
-        ({"py_limited_api": True}, "3.9"),
-        ({"macros": (("Py_LIMITED_API", "0x030A0000"),)}, "3.10"),
-        ({"cxx": ("-DPy_LIMITED_API=0x03090000",)}, "3.9"),
-        ({}, None),
+        ({"py_limited_api": True}, "", "3.9", ""),
+        ({"py_limited_api": True}, "cp311-abi3", "3.11", ""),
+        ({"macros": (("Py_LIMITED_API", "0x030A0000"),)}, "cp39-abi3", "3.10", "it is for 3.10 and later"),
+        ({"macros": (("Py_LIMITED_API", None),)}, "cp310-abi3", "3.10", ""),
+        ({"cxx": ("-DPy_LIMITED_API=0x03090000",)}, "", "3.9", ""),
+        ({}, "cp39-abi3", None, "it is made for each Python"),
+        ({}, "py3-none", None, "it is made for each Python"),
+        ({}, "", None, ""),
     ],
 )
-def test_pythons_limited_api(more: dict[str, Any], abi: str | None, tmp_path: Path) -> None:
-    """A module on it is built once for all Pythons."""
-    (target,), _ = joined(tmp_path, recorded(extension(**more)), a_cpp="PyMODINIT_FUNC PyInit__C(void)")
+def test_pythons_limited_api(more: dict[str, Any], tag: str, abi: str | None, told: str, tmp_path: Path) -> None:
+    """A module on it is built once for all Pythons, from the oldest that the wheel's tag or a macro names."""
+    recording = replace(recorded(extension(**more)), tag=tag)
+    (target,), notes = joined(tmp_path, recording, a_cpp="PyMODINIT_FUNC PyInit__C(void)")
     assert target.python_abi == abi
     text = cmakelists.text("pkg", [target])
     assert (f"USE_SABI {abi}" in text) == (abi is not None)
     assert ("Development.SABIModule" in text) == (abi is not None)
+    assert "Py_LIMITED_API" not in text  # USE_SABI defines it
+    assert len(notes) == bool(told)
+    assert all(f"`{tag}`" in each and each.endswith(told) for each in texts(notes))
+
+
+def test_a_library_is_not_on_pythons_limited_api(tmp_path: Path) -> None:
+    """Whatever its wheel's tag is, a library serves every Python."""
+    recording = replace(recorded(extension(py_limited_api=True)), tag="cp39-abi3")
+    (target,), notes = joined(tmp_path, recording, a_cpp=f"#include <torch/extension.h>\n{LIBRARY}")
+    assert (target.kind, target.python_abi, notes) == ("library", None, ())
 
 
 def test_pythons_limited_api_and_pybind11(tmp_path: Path) -> None:
@@ -277,7 +303,8 @@ def test_metadata_are_carried_over(tmp_path: Path) -> None:
             "name": "pkg", "version": "1.2", "description": "a\n b", "author": "A, B", "author_email": "a@x.org",
             "license": "Apache", "python_requires": ">=3.8", "keywords": "x, y", "url": "https://x.org",
             "install_requires": ["torch>=2", "numpy", "x @ git+https://x.org/x"],
-            "extras_require": {"test": ["pytest"]}, "packages": ["pkg", "pkg.sub", "more"], "py_modules": ["alone"],
+            "extras_require": {"my-test": ["pytest"], "my_test": ["six"]},
+            "packages": ["pkg", "pkg.sub", "more"], "py_modules": ["alone"],
             "entry_points": {"console_scripts": ["tool = pkg:main"]},
             "classifiers": ["License :: OSI Approved :: Apache Software License"],
         },
@@ -289,7 +316,8 @@ def test_metadata_are_carried_over(tmp_path: Path) -> None:
         "license": {"text": "Apache"}, "license-files": ["LICENSE"], "keywords": ["x", "y"],
         "authors": [{"name": "A"}, {"name": "B"}, {"email": "a@x.org"}], "urls": {"Homepage": "https://x.org"},
         "classifiers": ["License :: OSI Approved :: Apache Software License"],
-        "optional-dependencies": {"test": ["pytest"]}, "scripts": {"tool": "pkg:main"}, "dynamic": ["dependencies"],
+        "optional-dependencies": {"my-test": ["pytest", "six"]}, "scripts": {"tool": "pkg:main"},
+        "dynamic": ["dependencies"],
     }  # fmt: skip
     hatch = tables["tool"]["hatch"]
     assert hatch["metadata"] == {
@@ -327,14 +355,14 @@ def test_what_setup_installs_besides_the_package(tmp_path: Path) -> None:
     """Scripts, data files, maintainers and entry points of every group have their place in pyproject.toml."""
     found, _ = joined(tmp_path, recorded(extension()))
     points = {"gui_scripts": ["win = pkg:win"], "torch.backends": ["own = pkg:own"], "console_scripts": []}
-    metadata = {"scripts": ["bin/tool"], "data_files": [["share/pkg", ["data/a.txt"]]], "entry_points": points}
-    tables = written_tables(tmp_path, {**metadata, "maintainer": "M", "maintainer_email": "m@x.org"}, found)
+    metadata = {"scripts": ["bin/tool"], "data_files": [["share/pkg", ["data/a.txt"]], "b.txt"], "entry_points": points}
+    tables = written_tables(tmp_path, {**metadata, "maintainer": ["M"], "maintainer_email": "m@x.org"}, found)
     assert tables["project"]["gui-scripts"] == {"win": "pkg:win"}
     assert tables["project"]["entry-points"] == {"torch.backends": {"own": "pkg:own"}}
     assert tables["project"]["maintainers"] == [{"name": "M", "email": "m@x.org"}]
     wheel = tables["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["shared-scripts"] == {"bin/tool": "tool"}
-    assert wheel["shared-data"] == {"data/a.txt": "share/pkg/a.txt"}
+    assert wheel["shared-data"] == {"data/a.txt": "share/pkg/a.txt", "b.txt": "b.txt"}
 
 
 def test_what_a_project_table_leaves_to_setup_is_written_down(tmp_path: Path) -> None:
@@ -1074,6 +1102,12 @@ def test_files_of_git_are_left_out(tmp_path: Path) -> None:
     found = packing.of(tmp_path, document, packed)
     assert (found.exclude, found.artifacts, found.force_include) == ((), (), ())
     assert [each.text for each in found.notes] == [packing.NEVER.format("pkg/glm/.git")]
+    # A setup() without `packages` packs none: what loads the variant is packed all the same, and may not be there yet.
+    for own in (packed[0], ("pkg/sub/__init__.py", "pkg/sub/__init__.py")):
+        exclude = packing.of(tmp_path, document, [], own=own).exclude
+        assert "/pkg/" not in exclude
+        assert "/pkg/__init__.py" not in exclude or own != packed[0]
+        assert any(each.startswith("/pkg/glm") or each == "*.hpp" for each in exclude)
 
 
 @pytest.mark.performs("`--force` replaces it")
@@ -1091,3 +1125,66 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     migration.write(force=True)
     assert (tmp_path / "CMakeLists.txt").read_text(encoding="utf-8") == "new\n"
     assert (tmp_path / "a" / "b.txt").read_text(encoding="utf-8") == "b\n"
+
+
+GOOD = '[build-system]\nrequires = ["numpy"]\n'
+
+
+@pytest.mark.performs("Correct it, then run `init` again", "move it away, then run `init` again")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (b'[build-system]\nrequires = ["a b c"]\n', "`build-system.requires`, entry 1, is not a requirement: `a b c`"),
+        (b'[build-system]\nrequires = ["six", 1]\n', "`build-system.requires`, entry 2, must be a text, not `1`."),
+        (b'build-system = "x"\n', "`build-system` must be a table, not `x`."),
+        (b'[project]\nname = 1\ndynamic = "version"\n', "`project.dynamic` must be a list, not `version`."),
+        (b"[tool]\nsetuptools_scm = true\n", "`tool.setuptools_scm` must be a table, not `True`."),
+        (b"[build-system\n", "is not TOML: "),
+        (b"\xef\xbb\xbf[build-system]\n", "is not TOML: it begins with a byte order mark"),
+        (b"# \xe9\n", "is not UTF-8 (byte 3 is 0xe9): "),
+        (None, "is not a file, and `init` writes one: "),
+    ],
+)
+def test_a_pyproject_that_is_not_sound(wrong: bytes | None, told: str, tmp_path: Path) -> None:
+    """Before anything runs, an error names file, entry and what to do; what then is done is taken."""
+    disk.write(tmp_path, {"setup.py": ""})
+    path = tmp_path / "pyproject.toml"
+    if wrong is None:
+        path.mkdir()
+    else:
+        path.write_bytes(wrong)
+    for read in (migrating.migrate, recording.build_requirements):
+        with pytest.raises(ConfigurationError) as raised:
+            read(tmp_path)
+        assert raised.value.problems[-1].startswith(str(path))
+        assert told in raised.value.problems[-1]
+        assert raised.value.problems[-1].endswith(", then run `init` again")
+    if wrong is None:
+        path.rmdir()
+    path.write_text(GOOD.replace("numpy", "six>=1"), encoding="utf-8")
+    assert recording.build_requirements(tmp_path) == ["six>=1"]
+
+
+def test_files_keep_their_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
+    """What `init` changes in a file of Windows are the lines that it tells of."""
+    disk.write(tmp_path, {"pkg/__init__.py": b"\xef\xbb\xbfimport torch\r\nx = 1\r\n"})
+    (change,), notes = imports.change(tmp_path, "pkg", "pkg", [])
+    Migration(root=tmp_path, files=((change.name, change.text),), notes=(), entries=1).write(force=False)
+    written = (tmp_path / "pkg" / "__init__.py").read_bytes()
+    assert written.startswith(b"\xef\xbb\xbf")
+    assert written.count(b"\r\n") == written.count(b"\n") == change.text.count("\n") > 3
+    assert notes == ()
+
+
+def test_files_that_cannot_be_read_as_python(tmp_path: Path) -> None:
+    """Each is named with what is to be done in it; a pipe is not waited for."""
+    deep = f"x = {'(' * 300}1{')' * 300}\n"
+    disk.write(tmp_path, {"pkg/__init__.py": "print 'x'\n", "pkg/deep.py": deep, "pkg/old.py": b"# \xe9\n"})
+    os.mkfifo(tmp_path / "pkg" / "pipe.py")
+    changes, notes = imports.change(tmp_path, "pkg", "pkg", [])
+    assert changes == ()
+    told = texts(notes)
+    assert [each.split("`")[1] for each in told] == ["pkg/__init__.py", "pkg/deep.py", "pkg/old.py"]
+    about = ": look for what loads the extensions in it"
+    assert told[0].endswith(f"{about}, and begin it with `from pkg import _variants` and `_variants.load()`")
+    assert all(each.endswith(about) for each in told[1:])

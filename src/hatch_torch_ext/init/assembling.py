@@ -22,8 +22,9 @@ from hatch_torch_ext.init import (
     targets,
 )
 from hatch_torch_ext.init.first_matrix import CHOSEN
-from hatch_torch_ext.init.migration import CMAKE, PYPROJECT, Migration, ignored
+from hatch_torch_ext.init.migration import CMAKE, Migration, ignored
 from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import PYPROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

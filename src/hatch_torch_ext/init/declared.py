@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.init import pyproject, targets
-from hatch_torch_ext.init.migration import PYPROJECT
+from hatch_torch_ext.init import pyproject, targets, texts
+from hatch_torch_ext.init.texts import PYPROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,9 +76,7 @@ class Declared:
 
 def of(root: Path, cpu: Recording | None, cuda: Recording | None) -> Declared:
     """Return what was declared. Raises ``ConfigurationError`` where there is nothing to compile, or no package."""
-    path = root / PYPROJECT
-    existing = path.read_text(encoding="utf-8") if path.is_file() else None
-    found = Declared(root=root, cpu=cpu, cuda=cuda, existing=existing, name="", package="")
+    found = Declared(root=root, cpu=cpu, cuda=cuda, existing=texts.of(root / PYPROJECT), name="", package="")
     recording = found.recordings[0]
     runs_cmake = any(RUNS_CMAKE.match(each.text) for each in recording.notes) and bool(targets.own_cmake(root))
     if not recording.extensions and recording.cmake is None and not runs_cmake:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 IMPORT = "from {package} import _variants"
 CALL = "_variants.load()"
+MARK = "\ufeff"
+"""A byte order mark, with which files of Windows may begin."""
 OPENED = "_variants.load() has opened it"
 BY_HAND = "what opens or imports the extensions cannot be cut out: change it by hand"
 
@@ -45,17 +47,19 @@ def change(
         target.dotted: f"{package}.{target.output}" for target in targets if not target.dotted.startswith(f"{package}.")
     }
     libraries = frozenset(target.dotted for target in targets if target.kind == "library")
-    paths = sorted((root / folder).rglob("*.py"))
+    paths = sorted(path for path in (root / folder).rglob("*.py") if path.is_file())
     read_there = _read_elsewhere(paths, package)
     for path in paths:
         name = path.relative_to(root).as_posix()
         try:
-            text = before = path.read_text(encoding="utf-8")
+            whole = path.read_text(encoding="utf-8")
+            text = before = whole.removeprefix(MARK)
             tree = ast.parse(text)
-        except (OSError, ValueError, SyntaxError) as error:
-            notes.append(
-                Note(line=0, text=f"`{name}` cannot be read ({error}): look for what loads the extensions in it")
-            )
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            todo = "look for what loads the extensions in it"
+            if name == f"{folder}/__init__.py":
+                todo += f", and begin it with `{IMPORT.format(package=package)}` and `{CALL}`"
+            notes.append(Note(line=0, text=f"`{name}` cannot be read ({error}): {todo}"))
             continue
         gone = _Gone(libraries=libraries, base=_base(package, folder, name))
         if (text := _without_libraries(text, tree, gone, name, notes)) != before:
@@ -64,8 +68,8 @@ def change(
         if name == f"{folder}/__init__.py":
             changed = _loading(changed, package)
         if changed != before:
-            changes.append(Change(name=name, text=changed))
-    if not (root / folder / "__init__.py").exists():
+            changes.append(Change(name=name, text=changed if whole == before else MARK + changed))
+    if not (root / folder / "__init__.py").is_file():
         start = f"{IMPORT.format(package=package)}\n\n{CALL}\n"
         changes.append(Change(name=f"{folder}/__init__.py", text=start))
     return tuple(changes), tuple(notes)
@@ -192,7 +196,7 @@ def _read_elsewhere(paths: Iterable[Path], package: str) -> frozenset[str]:
     for path in paths:
         try:
             nodes = list(ast.walk(ast.parse(path.read_bytes())))
-        except (OSError, ValueError, SyntaxError):
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         found |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
         imports = [node for node in nodes if isinstance(node, ast.Import)]

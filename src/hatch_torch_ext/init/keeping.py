@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.init import targets
+from hatch_torch_ext.init import targets, texts
 from hatch_torch_ext.init.recording import Note
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Kept:
 
 def is_project(root: Path) -> bool:
     """Return whether scikit-build-core builds the project in ``root``."""
-    backend = _document(root).get("build-system", {}).get("build-backend", "")
+    backend = texts.document(root).get("build-system", {}).get("build-backend", "")
     return str(backend).startswith("scikit_build_core")
 
 
@@ -118,7 +118,7 @@ def of_setup(root: Path, package: str, names: Sequence[str], fields: Mapping[str
         notes.append(Note(line=0, text=text))
     elif arguments := [str(each) for each in fields["args"] if not _GIVEN.match(str(each))]:
         options["args"] = arguments
-    document = _document(root)
+    document = texts.document(root)
     return _kept(root, source, document, notes, package=package, extensions=names, cmake=options)
 
 
@@ -127,7 +127,7 @@ def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
 
     Raises ``ConfigurationError`` where it has no package or no CMakeLists.txt.
     """
-    document = _document(root)
+    document = texts.document(root)
     settings = document.get("tool", {}).get("scikit-build", tomlkit.table()).unwrap()
     cmake, wheel, sdist = (dict(settings.pop(name, None) or {}) for name in ("cmake", "wheel", "sdist"))
     source = str(cmake.pop("source-dir", ".")).strip("/") or "."
@@ -156,11 +156,6 @@ def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
     document["tool"].pop("scikit-build", None)
     kept = _kept(root, source, document, notes, package=package, cmake=options, exclude=exclude)
     return kept, package, {"name": name, "packages": list(folders), "package_dir": folders}
-
-
-def _document(root: Path) -> tomlkit.TOMLDocument:
-    path = root / "pyproject.toml"
-    return tomlkit.parse(path.read_text(encoding="utf-8")) if path.is_file() else tomlkit.document()
 
 
 def _packages(root: Path, name: str, given: object) -> dict[str, str]:
@@ -226,7 +221,7 @@ def _kept(
     if not _INSTALLS.search(whole):
         dotted_names = {each.rpartition(".")[2]: each for each in extensions} or {each: each for each in made}
         for place, added in _installing(files, made, dotted_names, package, _shared(files)).items():
-            before = (root / source / place).read_text(encoding="utf-8")
+            before = texts.of(root / source / place) or ""
             changed.append((_name(source, place), f"{before.rstrip()}\n\n" + "".join(f"{line}\n" for line in added)))
         if not changed:
             text = f"{_name(source, CMAKE)} installs nothing: add `install(TARGETS … LIBRARY DESTINATION .)`"

@@ -15,7 +15,7 @@ import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import archs, releases
-from hatch_torch_ext.init import build_toml, cmakelists, first_matrix, migration, pyproject, served, targets
+from hatch_torch_ext.init import build_toml, cmakelists, first_matrix, migration, pyproject, served, targets, texts
 from hatch_torch_ext.init.build_toml import BUILD, CUTLASS, FOLDER
 from hatch_torch_ext.init.recording import Note
 
@@ -46,6 +46,7 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
     ``ConfigurationError`` with all that keeps the kernel from being carried over.
     """
     kernel = build_toml.read(root, cpu_alone=cpu_alone)
+    texts.document(root)
     folder = f"{FOLDER}/{kernel.package}"
     known = tuple(torch) or tuple(served.torch_releases(kernel.bounds or None))
     chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -first_matrix.FIRST :]
@@ -57,7 +58,7 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
     (name, text), of_header = _header(root)
     files = [
         (migration.CMAKE, cmake(root, kernel)),
-        (migration.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
+        (texts.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
         (f"{folder}/_ops.py", _resource("ops.txt").replace("kernel_name", kernel.package)),
         *([(name, text)] if text else []),
         *tests,
@@ -271,8 +272,7 @@ def _pyproject(root: Path, kernel: Kernel, folder: str, tables: Mapping[str, Any
         "install_requires": list(kernel.requires),
         "url": kernel.upstream,
     }
-    path = root / migration.PYPROJECT
-    existing = path.read_text(encoding="utf-8") if path.is_file() else None
+    existing = texts.of(root / texts.PYPROJECT)
     library = targets.Target(
         name=kernel.package, output=kernel.package, dotted=kernel.package, kind="library", destination=".",
         when="always", sources=(),
@@ -306,9 +306,8 @@ def _header(root: Path) -> tuple[tuple[str, str], list[str]]:
 
 def _about_ignored(root: Path, folder: str) -> Iterator[str]:
     """Note files that git ignores, and that hatchling would leave out."""
-    path = root / ".gitignore"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for name in (f"{folder}/_ops.py", HEADER, migration.CMAKE, migration.PYPROJECT):
+    lines = (texts.of(root / ".gitignore") or "").splitlines()
+    for name in (f"{folder}/_ops.py", HEADER, migration.CMAKE, texts.PYPROJECT):
         for line in lines:
             if line.strip().strip("/") in {name, name.rpartition("/")[2]}:
                 yield f".gitignore has `{line.strip()}`, and `{name}` is yours now: remove the line"
@@ -320,7 +319,7 @@ def _imported(root: Path, kernel: Kernel) -> list[str]:
     for path in sorted((root / "tests").rglob("*.py")):
         try:
             tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         for node in ast.walk(tree):
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
@@ -340,7 +339,7 @@ def _tests(root: Path, kernel: Kernel) -> tuple[list[tuple[str, str]], list[str]
         try:
             text = path.read_text(encoding="utf-8")
             tree = ast.parse(text)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         lines = text.splitlines(keepends=True)
         name = path.relative_to(root).as_posix()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import assembling, differing, keeping, recording
+from hatch_torch_ext.init import assembling, differing, keeping, recording, texts
 from hatch_torch_ext.init.first_matrix import CHOSEN
-from hatch_torch_ext.init.migration import PYPROJECT
 from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import PYPROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,7 @@ def migrate(
         kept, package, metadata = keeping.of_pyproject(root)
         return assembling.keep(root, kept, package, metadata, (), wanted=wanted, made_of=PYPROJECT)
     recording.require(root)
+    texts.document(root)
     with recording.environment(root, extra) as python:
 
         def recorded(release: str) -> tuple[Recording | None, Recording | None, list[Note]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.init import texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.init.recording import Note
 
 CMAKE = "CMakeLists.txt"
-PYPROJECT = "pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +40,17 @@ class Migration:
         """Return the changes in the form of ``diff -u``."""
         shown: list[str] = []
         for name, text in self.files:
-            path = self.root / name
-            before = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+            before = (texts.of(self.root / name) or "").splitlines(keepends=True)
             there = f"a/{name}" if before else "/dev/null"
             lines = difflib.unified_diff(before, text.splitlines(keepends=True), there, f"b/{name}")
             shown += (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
         return "".join(shown)
 
     def require(self, *, force: bool) -> None:
-        """Raise ``ConfigurationError`` if a CMake project that is there would be replaced, unless ``force``."""
+        """Raise ``ConfigurationError`` if a CMake project that is there would be replaced, unless ``force``.
+
+        A file that cannot be replaced raises too.
+        """
         there = self.root / CMAKE
         if not force and there.exists() and CMAKE in {name for name, _ in self.files} - {*self.kept}:
             raise ConfigurationError(
@@ -61,13 +63,13 @@ class Migration:
         for name, text in self.files:
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            lines = "\r\n" if path.is_file() and b"\r\n" in path.read_bytes() else "\n"
+            path.write_text(text, encoding="utf-8", newline=lines)
 
 
 def ignored(root: Path) -> list[tuple[str, str]]:
     """Return .gitignore with the folders that a build writes: hatchling leaves ignored files out of the sdist."""
-    path = root / ".gitignore"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = texts.of(root / ".gitignore") or ""
     there = {line.strip().strip("/") for line in text.splitlines()}
     new = "".join(f"/{name}/\n" for name in ("build", "dist") if name not in there)
     return [(".gitignore", f"{text.rstrip()}\n{new}".lstrip())] if new else []

@@ -33,12 +33,15 @@ class Packing:
     notes: tuple[Note, ...] = ()
 
 
-def of(root: Path, document: Mapping[str, Any], packed: Sequence[tuple[str, str]]) -> Packing:
+def of(
+    root: Path, document: Mapping[str, Any], packed: Sequence[tuple[str, str]], *, own: tuple[str, str] = ("", "")
+) -> Packing:
     """Return what makes hatchling pack ``packed``, where ``document`` is pyproject.toml as it is so far.
 
-    ``packed`` are (place in the wheel, place in the project), both POSIX.
+    ``packed`` are (place in the wheel, place in the project), both POSIX. So is ``own``, the file that loads the
+    variant: it is packed in any case, and may not be there yet.
     """
-    there = {installed: source for installed, source in packed if (root / source).is_file()}
+    there = {installed: source for installed, source in (*packed, own) if (root / source).is_file()}
     never = {installed: source for installed, source in there.items() if _is_never_packed(source)}
     expected = {installed: source for installed, source in there.items() if installed not in never}
     taken = _taken(root, document)
@@ -49,7 +52,7 @@ def of(root: Path, document: Mapping[str, Any], packed: Sequence[tuple[str, str]
     elsewhere = {installed: source for installed, source in missing.items() if installed not in ignored}
     forced = tuple(_folders(root, elsewhere, expected))
     return Packing(
-        exclude=tuple(_patterns(extra, {source for installed, source in taken.items() if installed in expected})),
+        exclude=tuple(_patterns(extra, {own[1], *(each for place, each in taken.items() if place in expected)})),
         artifacts=tuple(sorted(f"/{_literal(source)}" for source in ignored.values())),
         force_include=forced,
         notes=(*_notes(root, forced), *(Note(line=0, text=NEVER.format(installed)) for installed in never)),

@@ -39,15 +39,15 @@ def table(metadata: Mapping[str, Any], root: Path) -> Any:  # noqa: ANN401 -- to
     for kind in ("author", "maintainer"):
         _add(project, f"{kind}s", _people(metadata.get(kind), metadata.get(f"{kind}_email")))
     keywords = metadata.get("keywords") or []
-    _add(
-        project, "keywords", keywords if isinstance(keywords, list) else [each.strip() for each in keywords.split(",")]
-    )
+    words = keywords if isinstance(keywords, list) else str(keywords).split(",")
+    _add(project, "keywords", [str(each).strip() for each in words])
     _add(project, "classifiers", [str(each) for each in metadata.get("classifiers") or []])
     own = {"Homepage": metadata.get("url"), "Download": metadata.get("download_url")}
     urls = {**own, **(metadata.get("project_urls") or {})}
     _add(project, "urls", {name: str(url) for name, url in urls.items() if url})
-    extras = (metadata.get("extras_require") or {}).items()
-    optional = {canonicalize_name(name): [requirement(each) for each in requirements] for name, requirements in extras}
+    optional: dict[str, list[str]] = {}
+    for name, requirements in (metadata.get("extras_require") or {}).items():
+        optional.setdefault(canonicalize_name(name), []).extend(map(requirement, requirements))
     _add(project, "optional-dependencies", optional)
     for group, points in (metadata.get("entry_points") or {}).items():
         listed = dict([part.strip() for part in each.split("=", 1)] for each in points)
@@ -81,8 +81,8 @@ def version(document: Mapping[str, Any], metadata: Mapping[str, Any], root: Path
 def _as_setuptools_finds_it(declared: Mapping[str, Any], root: Path) -> dict[str, str]:
     """Return hatch's table for ``file`` or ``attr`` of setuptools; empty where neither says it."""
     if "file" in declared:
-        listed = declared["file"] if isinstance(declared["file"], str) else declared["file"][0]
-        return {"path": str(listed), "pattern": r"(?P<version>\S+)"}
+        listed = [declared["file"]] if isinstance(declared["file"], str) else list(declared["file"])
+        return {"path": str(listed[0]), "pattern": r"(?P<version>\S+)"} if listed else {}
     module, _, variable = str(declared.get("attr", "")).rpartition(".")
     parts = module.replace(".", "/")
     places = [f"{base}{parts}{end}" for base in ("", "src/") for end in (".py", "/__init__.py")] if parts else []
@@ -174,8 +174,9 @@ def _add(table: Any, key: str, value: object) -> None:  # noqa: ANN401 -- tomlki
 
 
 def _people(author: object, email: object) -> list[dict[str, str]]:
-    names = [each.strip() for each in str(author or "").split(",") if each.strip()]
-    mails = [each.strip() for each in str(email or "").split(",") if "@" in each]
+    texts = [", ".join(map(str, each)) if isinstance(each, list) else str(each or "") for each in (author, email)]
+    names = [each.strip() for each in texts[0].split(",") if each.strip()]
+    mails = [each.strip() for each in texts[1].split(",") if "@" in each]
     if len(mails) == len(names):
         return [{"name": name, "email": mail} for name, mail in zip(names, mails, strict=True)]
     return [*({"name": name} for name in names), *({"email": mail} for mail in mails)]

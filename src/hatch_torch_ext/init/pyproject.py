@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,10 @@ def text(
         about["build"] = {**about["build"], "hooks": {"vcs": {"version-file": written}}}
     _merge(hatch, about)
     if packed is not None:
-        _add_packing(document, packing.of(root, tomlkit.parse(tomlkit.dumps(document)).unwrap(), packed), notes)
+        inner, folder = package.replace(".", "/"), package_folder(metadata, package, root)
+        loads = (f"{inner}/__init__.py", f"{folder}/__init__.py")
+        tables = tomlkit.parse(tomlkit.dumps(document)).unwrap()
+        _add_packing(document, packing.of(root, tables, packed, own=loads), notes)
     return tomlkit.dumps(document)
 
 
@@ -201,8 +205,11 @@ def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path
 
 def _data_files(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return where the files go that are installed outside of packages, by their own place."""
-    listed = [each for each in metadata.get("data_files") or [] if isinstance(each, list)]
-    return {str(name): f"{folder}/{str(name).rpartition('/')[2]}" for folder, names in listed for name in names}
+    given = metadata.get("data_files") or []
+    folders = {".": [each for each in given if isinstance(each, str)]}  # a file by itself goes where all folders are
+    pairs = [*folders.items(), *(each[:2] for each in given if isinstance(each, list) and len(each) > 1)]
+    found = [(str(folder), str(name)) for folder, names in pairs if isinstance(names, list) for name in names]
+    return {name: posixpath.normpath(f"{folder}/{name.rpartition('/')[2]}") for folder, name in found}
 
 
 def _bases(folders: Iterable[str]) -> dict[str, str]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import tomlkit
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import process, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.facts import releases
+from hatch_torch_ext.init import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
 OF_SETUPTOOLS = re.compile(r"\.egg-info/|^build/")
 """What setuptools writes to learn what it packs, and what its commands write."""
-LEFT_OUT = shutil.ignore_patterns(".git", "build", "dist", "__pycache__", ".venv", "*.so", "*.o")
+OF_NO_USE = shutil.ignore_patterns(".git", "build", "dist", "__pycache__", ".venv", "*.so", "*.o")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +115,8 @@ class Recording:
     """Python files that ``setup.py`` writes with torch's version in them, and their text, with ``VERSION`` for it."""
     printed: str = ""
     """The end of what ``setup.py`` prints."""
+    tag: str = ""
+    """Python and ABI of the wheel's tag, as ``cp39-abi3``, where the author chose them."""
 
 
 class RecordingError(ConfigurationError):
@@ -140,10 +142,7 @@ def environment(root: Path, extra: Sequence[str] = ()) -> Iterator[Path]:
 
 def build_requirements(root: Path) -> list[str]:
     """Return what pyproject.toml requires for the build, without torch and what a recording has anyway."""
-    path = root / "pyproject.toml"
-    if not path.is_file():
-        return []
-    declared = tomlkit.parse(path.read_text(encoding="utf-8")).get("build-system", {}).get("requires", [])
+    declared = texts.document(root).get("build-system", {}).get("requires", [])
     named = {str(each): canonicalize_name(Requirement(str(each)).name) for each in declared}
     return [text for text, name in named.items() if name not in BUILT_WITHOUT]
 
@@ -202,10 +201,10 @@ def _python(folder: Path, extra: Sequence[str], declared: Sequence[str]) -> Path
     packages = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
     clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
-    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python, *packages]
+    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python]
     try:
         process.run([uv.find(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
-        process.run(install, env_changes=clean, timeout=PREPARING)
+        process.run([*install, *packages], env_changes=clean, timeout=PREPARING)
     except ProcessError as error:
         output = process.tail(error.output, 8)
         raise ConfigurationError(
@@ -214,7 +213,7 @@ def _python(folder: Path, extra: Sequence[str], declared: Sequence[str]) -> Path
     if declared:
         overrides = folder / "overrides.txt"
         overrides.write_text(NEVER_TORCH, encoding="utf-8")
-        more = [*install[:6], "--no-build", "--override", overrides, *declared]
+        more = [*install, "--no-build", "--override", overrides, *declared]
         with suppress(ProcessError):
             process.run(more, env_changes=clean, timeout=PREPARING)
     return python
@@ -226,8 +225,7 @@ def _record(  # noqa: PLR0917 -- each is another thing
     backend = arguments[0]
     more: dict[str, str] = {}  # what it is given only if it fails without
     while True:
-        copy = scratch / str(len(more)) / root.name
-        shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
+        copy = _copied(root, scratch / str(len(more)) / root.name)
         before = _contents(copy)
         _tracked(root, copy.parent / TRACKED)
         command = [*driver, copy.parent / RESULT, "setup.py", *arguments]
@@ -252,7 +250,7 @@ def _record(  # noqa: PLR0917 -- each is another thing
     places = (str(TORCH), str(scratch), str(Path(driver[0]).parent.parent))
     return Recording(
         extensions=tuple(_extension(each, copy) for each in answer["extensions"]),
-        metadata=answer["metadata"],
+        metadata=_inside(answer["metadata"], copy),
         notes=tuple(notes),
         variables=tuple(answer.get("variables", [])),
         packed=None if answer.get("packed") is None else tuple(_packed(answer["packed"], root, copy)),
@@ -260,7 +258,39 @@ def _record(  # noqa: PLR0917 -- each is another thing
         commanded=_cmake(answer.get("commanded"), copy, places),
         stamps=tuple(_stamps(copy, written, str(answer.get("torch", "")))),
         printed=str(answer.get("printed", "")),
+        tag=str(answer.get("tag", "")),
     )
+
+
+def _copied(root: Path, copy: Path) -> Path:
+    """Return a copy of the project, in which ``setup.py`` runs."""
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        places = {name: Path(folder, name) for name in names}
+        special = {name for name, at in places.items() if at.exists() and not at.is_dir() and not at.is_file()}
+        return special | OF_NO_USE(folder, names)  # to open a pipe is to wait for what is written to it
+
+    try:
+        shutil.copytree(root, copy, ignore=left_out, symlinks=True)
+    except shutil.Error as error:
+        (source, _, why), *_ = error.args[0]
+        problem = f"{source} cannot be copied, and setup.py runs in a copy of the project: {why}"
+        raise ConfigurationError([f"{problem}. Make it readable, then run `init` again"]) from error
+    return copy
+
+
+def _inside(value: Any, copy: Path) -> Any:  # noqa: ANN401 -- what JSON holds
+    """Return a value with the paths below ``copy`` as paths in the project: ``setup.py`` may know its own folder."""
+    match value:
+        case dict():
+            return {key: _inside(each, copy) for key, each in value.items()}
+        case list():
+            return [_inside(each, copy) for each in value]
+        case str() if value.startswith("/"):
+            path = Path(os.path.normpath(value))
+            base = next((each for each in (copy, copy.resolve()) if path.is_relative_to(each)), None)
+            return path.relative_to(base).as_posix() if base else value
+    return value
 
 
 def _stamps(copy: Path, written: Iterable[str], version: str) -> Iterator[tuple[str, str]]:

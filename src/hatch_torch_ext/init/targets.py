@@ -40,6 +40,10 @@ OF_PACKAGES = {"numpy": "Python::NumPy", "pybind11": "pybind11::headers"}
 """CMake targets with a Python package's headers; torch has those of pybind11."""
 OF_TORCHS_TARGETS = frozenset({"_GLIBCXX_USE_CXX11_ABI", "TORCH_EXTENSION_NAME", "TORCH_API_INCLUDE_EXTENSION_H"})
 """Macros that torch's targets define; the values depend on the release."""
+LIMITED = "Py_LIMITED_API"
+"""The macro by which a source asks for Python's limited API."""
+OLDEST = 9
+"""The minor version of the Python whose limited API is taken where nothing names one."""
 RELOCATABLE = frozenset({"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"})
 """Flags for relocatable device code, which CMake sets by a property of the target."""
 STARTS_PROJECT = re.compile(r"^\s*project\s*\(", re.IGNORECASE | re.MULTILINE)
@@ -107,11 +111,14 @@ def join(
     theirs = {each.name: each for each in (cuda.extensions if cuda else ())}
     notes: list[Note] = []
     targets = []
+    tag = next((each.tag for each in (cpu, cuda) if each), "")
     for name in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(name), theirs.get(name)
         first = one or other
         assert first is not None  # noqa: S101 -- the name is of one of them
-        if re.fullmatch(r"[\w.+-]+", name) is None:
+        if any([each.name for each in found.extensions].count(name) > 1 for found in (cpu, cuda) if found):
+            notes.append(Note(line=0, text=f"`{name}` is declared more than once: the last one is carried over"))
+        if re.fullmatch(r"[\w+-]+(\.[\w+-]+)*", name, re.ASCII) is None:
             notes.append(Note(line=0, text=f"`{name}` is not a name that a file and a target can have: it is left out"))
             continue
         if first.kind == "sycl":
@@ -136,7 +143,7 @@ def join(
             why = "since a wheel's variants are in one package"
             text = f"`{name}` is put into `{package}`, {why}: import it from there"
             notes.append(Note(line=0, text=text))
-        targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None))
+        targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None, tag=tag))
     return tuple(_with_own_names(_with_alternatives(root, targets))), tuple(notes)
 
 
@@ -178,11 +185,18 @@ def _of_cython(root: Path, source: str) -> bool:
     if source.endswith((".pyx", ".pxd", ".py")):
         return True
     path = root / source
-    return not path.is_file() and path.with_suffix(".pyx").is_file()
+    return bool(path.name) and not path.is_file() and path.with_suffix(".pyx").is_file()
 
 
 def _target(
-    root: Path, cpu: Extension | None, cuda: Extension | None, notes: list[Note], *, package: str, has_cpu: bool
+    root: Path,
+    cpu: Extension | None,
+    cuda: Extension | None,
+    notes: list[Note],
+    *,
+    package: str,
+    has_cpu: bool,
+    tag: str = "",
 ) -> Target:
     first = cpu or cuda
     assert first is not None  # noqa: S101 -- the caller has one of them
@@ -206,6 +220,9 @@ def _target(
     if not is_module and any("TORCH_EXTENSION_NAME" in source_text(root, each) for each in everywhere):
         named = f"TORCH_EXTENSION_NAME={first.name.rpartition('.')[2]}"  # operators that are registered under that name
         common = replace(common, macros=(*common.macros, named))
+    limited = _limited(root, first, everywhere, notes, tag) if is_module else None
+    if limited is not None:
+        common, added, without = (_without_limited(each) for each in (common, added, without))
     parents, _, name = first.name.rpartition(".")
     below = parents.removeprefix(package).strip(".")
     return Target(
@@ -221,7 +238,7 @@ def _target(
         flags=common,
         cuda=added,
         cpu=without,
-        python_abi=_limited(root, first, everywhere, notes),
+        python_abi=limited,
         uses_torch=first.kind in OF_TORCHS_KINDS,
         device_linked=any(_is_device_linked(each) for each in (cpu, cuda) if each is not None),
     )
@@ -275,25 +292,43 @@ def _is_device_linked(extension: Extension) -> bool:
     return extension.dlink or parted or not RELOCATABLE.isdisjoint(extension.nvcc)
 
 
-def _limited(root: Path, extension: Extension, sources: Iterable[str], notes: list[Note]) -> str | None:
-    """Return the limited API that a module uses; with pybind11, which cannot use it, None and a note."""
-    abi = _python_abi(extension)
-    if abi is not None and any(PYBIND11.search(source_text(root, source)) for source in sources):
+def _limited(root: Path, extension: Extension, sources: Iterable[str], notes: list[Note], tag: str) -> str | None:
+    """Return the limited API of the module ``extension``; with pybind11, which cannot use it, None and a note.
+
+    ``tag`` is what the author gave to the wheel: it names the oldest Python where the module's macros do not.
+    """
+    of_tag = re.fullmatch(r"cp3(\d+)-abi3", tag)
+    oldest = int(of_tag[1]) if of_tag else 0
+    compiled = _limited_by_macro(extension)
+    if compiled is None and not extension.py_limited_api:
+        if tag:
+            why = "is not on Python's limited API (`py_limited_api=True`): it is made for each Python"
+            notes.append(Note(line=0, text=f"its wheel has the tag `{tag}`, but the module `{extension.name}` {why}"))
+        return None
+    if any(PYBIND11.search(source_text(root, source)) for source in sources):
         why = "asks for Python's limited API, which pybind11 does not have: it is made for each Python"
         notes.append(Note(line=0, text=f"`{extension.name}` {why}"))
         return None
-    return abi
+    if oldest and compiled and compiled > oldest:
+        why = f"is compiled for the limited API of Python 3.{compiled}: it is for 3.{compiled} and later"
+        notes.append(Note(line=0, text=f"its wheel has the tag `{tag}`, but `{extension.name}` {why}"))
+    return f"3.{max(oldest, compiled or 0) or OLDEST}"
 
 
-def _python_abi(extension: Extension) -> str | None:
-    for name, value in (
-        *extension.macros,
-        *(_macro(flag) for flag in extension.cxx if flag.startswith("-DPy_LIMITED_API")),
-    ):
-        if name == "Py_LIMITED_API":
-            digits = re.match(r"0x([0-9a-fA-F]{2})([0-9a-fA-F]{2})", value or "")
-            return f"{int(digits[1], 16)}.{int(digits[2], 16)}" if digits else "3.9"
-    return "3.9" if extension.py_limited_api else None
+def _limited_by_macro(extension: Extension) -> int | None:
+    """Return the minor version of Python whose limited API a macro asks for; 0 where its value names none."""
+    of_flags = (_macro(flag) for flag in extension.cxx if flag.startswith(f"-D{LIMITED}"))
+    for name, value in (*extension.macros, *of_flags):
+        if name == LIMITED:
+            digits = re.match(r"0x03([0-9a-fA-F]{2})", value or "")
+            return int(digits[1], 16) if digits else 0
+    return None
+
+
+def _without_limited(flags: Flags) -> Flags:
+    """Return the flags without the macro of the limited API, which CMake's `USE_SABI` defines."""
+    macros = tuple(each for each in flags.macros if each.partition("=")[0] != LIMITED)
+    return replace(flags, macros=macros, cxx=tuple(each for each in flags.cxx if _macro(each)[0] != LIMITED))
 
 
 def _macro(flag: str) -> tuple[str, str | None]:

@@ -77,12 +77,28 @@ def for_all(keywords):
     return found
 
 
+LISTED = ("include_dirs", "define_macros", "undef_macros", "library_dirs", "libraries", "extra_objects")
+"""What an extension has lists of; a text is taken for the one thing in it."""
+
+
+def listed(value):
+    """Return a list of what a list, or a text in its place, has."""
+    return [value] if isinstance(value, str) else list(value or [])
+
+
+def words(value):
+    """Return flags, which may be one text."""
+    return shlex.split(value) if isinstance(value, str) else [str(each) for each in value or []]
+
+
 def recorded(extension, common, package):
     """Return the declaration of one extension of ``ext_package``; ``common`` is what every one gets."""
     compiled = getattr(extension, "torch_ext_compile_args", None)
     if compiled is None:
         compiled = extension.extra_compile_args or []
     flags = compiled if isinstance(compiled, dict) else {"cxx": compiled, "nvcc": compiled}
+    for name in LISTED:
+        setattr(extension, name, listed(getattr(extension, name, None)))
     macros = [[pair[0], None if len(pair) < 2 or pair[1] is None else str(pair[1])] for pair in extension.define_macros]
     return {
         "name": "{}.{}".format(package, extension.name) if package else extension.name,
@@ -97,9 +113,9 @@ def recorded(extension, common, package):
             os.fspath(each) for each in [*(extension.runtime_library_dirs or []), *common["rpath"]]
         ],
         "extra_objects": [os.fspath(each) for each in [*extension.extra_objects, *common["link_objects"]]],
-        "cxx": [str(flag) for flag in flags.get("cxx", [])],
-        "nvcc": [str(flag) for flag in flags.get("nvcc", [])],
-        "link": [str(flag) for flag in extension.extra_link_args],
+        "cxx": words(flags.get("cxx")),
+        "nvcc": words(flags.get("nvcc")),
+        "link": words(extension.extra_link_args),
         "py_limited_api": bool(getattr(extension, "py_limited_api", False)),
         "dlink": bool(getattr(extension, "torch_ext_dlink", False)),
     }
@@ -136,7 +152,40 @@ def entry_points(value):
         parser.optionxform = str
         parser.read_string(textwrap.dedent(value))
         return {group: ["{} = {}".format(*point) for point in parser.items(group)] for group in parser.sections()}
-    return {str(group): lines(points) for group, points in (value or {}).items()}
+    found = {str(group): lines(points) for group, points in (value or {}).items()}
+    for group, points in found.items():
+        for each in points:
+            if "=" not in each:
+                raise ValueError("entry point `{}` of `{}` has no `=`".format(each, group))
+    return found
+
+
+TABLES = ("cmdclass", "extras_require", "options", "package_data", "package_dir", "project_urls")
+"""Arguments of ``setup()`` that are tables."""
+
+
+def declarations(extensions):
+    """Return the extensions as a list; a pair of a name and a table is an old form of one."""
+    from setuptools import Extension
+
+    if hasattr(extensions, "sources"):
+        return [extensions]  # setuptools refuses it, and there is one thing that it can mean
+    return [
+        Extension(each[0], **each[1]) if isinstance(each, tuple) and len(each) == 2 else each for each in extensions
+    ]
+
+
+def check(keywords):
+    """Raise ``TypeError`` for what setuptools does not accept either."""
+    for name in TABLES:
+        if keywords.get(name) and not isinstance(keywords[name], dict):
+            raise TypeError("the argument `{}` of setup() must be a dict: {!r}".format(name, keywords[name]))
+    for name in ("name", "version"):
+        if isinstance(keywords.get(name), (list, tuple, dict, set, bytes)):
+            raise TypeError("the argument `{}` of setup() must be a text: {!r}".format(name, keywords[name]))
+    for each in keywords.get("ext_modules") or []:
+        if not hasattr(each, "sources"):
+            raise TypeError("the argument `ext_modules` of setup() must be a list of extensions: {!r}".format(each))
 
 
 def tidied(metadata):
@@ -172,6 +221,9 @@ def marked(requirement, marker):
 
 def setup(*args, **keywords):
     """Take the place of ``setuptools.setup``."""
+    if keywords.get("ext_modules"):
+        keywords["ext_modules"] = declarations(keywords["ext_modules"])
+    check(keywords)
     for name, command in (keywords.get("cmdclass") or {}).items():
         kind = command if isinstance(command, type) else type(command)
         if kind.__module__ == "__main__" or kind.__module__.startswith("setup"):
@@ -194,10 +246,41 @@ def setup(*args, **keywords):
     of_cmake = [each.torch_ext_cmake for each in declared if hasattr(each, "torch_ext_cmake")]
     cmake = keywords.get("torch_ext_cmake") or next(iter(of_cmake), None)
     found = {"extensions": extensions, "metadata": plain(tidied(metadata)), "packed": packed(keywords)}
+    found["tag"] = tag(keywords, declared)
     if not cmake and not all(each.sources for each in declared):
         run_command(keywords.get("cmdclass") or {}, declared)
     finish({"cmake": plain(cmake), "commanded": next(iter(CONFIGURED), None), **found})
     raise Done
+
+
+def tag(keywords, extensions):
+    """Return Python and ABI of the tag that the author gives to the wheel, as ``cp39-abi3``; "" if he gives none.
+
+    They come from setup.cfg, pyproject.toml, the arguments of ``setup()`` or a command of the project.
+    """
+    if not extensions:
+        return ""
+    from setuptools.dist import Distribution
+
+    before = list(notes)
+    given = {"script_name": SETUP, "name": "recorded", "version": "0", "ext_modules": extensions}
+    commands = keywords.get("cmdclass") or {}
+    found = ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = Distribution(dict(given, options=keywords.get("options") or {}))
+            made.cmdclass = {name: commands[name] for name in ("bdist_wheel",) if name in commands}
+            made.parse_config_files(ignore_option_errors=True)
+            command = made.get_command_obj("bdist_wheel")
+            command.ensure_finalized()
+            found = "{}-abi3".format(command.py_limited_api) if command.py_limited_api else ""
+            found = "-".join(command.get_tag()[:2])  # refuses what the Python of the recording could not run
+    except (Exception, SystemExit):
+        pass
+    notes[:] = before
+    own = "cp{}{}".format(*sys.version_info)
+    return "" if found == "{0}-{0}".format(own) else found
 
 
 def run_command(commands, extensions):

@@ -32,7 +32,8 @@ def _declared(kind, name, sources, *args, **kwargs):
     cxx_or_both = kwargs.pop("extra_compile_args", None)
     dlink = kwargs.pop("dlink", False)
     dlink_libraries = kwargs.pop("dlink_libraries", [])
-    extension = Extension(name, list(sources), *args, **kwargs)
+    sources = sources if isinstance(sources, str) else list(sources)  # a text is refused by setuptools
+    extension = Extension(name, sources, *args, **kwargs)
     extension.torch_ext_dlink = bool(dlink or dlink_libraries)
     extension.torch_ext_kind = kind
     extension.torch_ext_compile_args = cxx_or_both
