@@ -69,6 +69,19 @@ def test_the_line_that_installs(make: Make) -> None:
     assert make(f"{lines}{added}\n").files == ("libfirst.so", "libsecond.so")
 
 
+@pytest.mark.performs("or give it PRE_EXCLUDE_REGEXES")
+def test_an_install_rule_that_copies_what_libraries_need(make: Make) -> None:
+    """Torch's libraries are not to be found, since no RPATH leads to them: the rule leaves them out."""
+    lines = (
+        "cmake_minimum_required(VERSION 3.21)\nfind_package(Torch REQUIRED)\nadd_library(mine SHARED mine.cpp)\n"
+        "target_link_libraries(mine PRIVATE torch)\n"
+        'install(TARGETS mine RUNTIME_DEPENDENCIES POST_EXCLUDE_REGEXES "^/" {} LIBRARY DESTINATION .)\n'
+    )
+    said = fails(lambda: make(lines.format(""), mine_cpp="int mine() { return 1; }"))
+    (remedy,) = re.findall(r'PRE_EXCLUDE_REGEXES "\S+"', said)
+    assert make(lines.format(remedy)).files == ("libmine.so",)
+
+
 DEPENDENCY = """
 cmake_minimum_required(VERSION 3.18)
 project(dep LANGUAGES C)

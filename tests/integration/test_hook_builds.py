@@ -561,6 +561,60 @@ def test_python_files_that_cmake_installs_as_the_package(project: Project) -> No
         assert sorted(python) == ["my_pkg/__init__.py", *ours, "my_pkg/extra.py"]
 
 
+def test_files_that_cmake_installs_from_outside_of_its_folder_are_those_of_now(project: Project) -> None:
+    """Neither CMake nor Ninja names them as an input; a file that is changed or added makes the entry anew."""
+    (project.root / "src" / "my_pkg").rename(project.root / "python")
+    cmake = project.root / "csrc" / "CMakeLists.txt"
+    cmake.write_text(CMAKE + "install(DIRECTORY ../python/ DESTINATION my_pkg)\n", encoding="utf-8")
+    for text in ("x = 1\n", "x = 2\n"):
+        (project.root / "python" / "extra.py").write_text(text, encoding="utf-8")
+        done = project.build(HATCH_TORCH_EXT_ONLY="*2.9*")
+        assert done.returncode == 0, done.stdout + done.stderr
+        with zipfile.ZipFile(project.wheel()) as archive:
+            assert archive.read("my_pkg/extra.py").decode() == text
+
+
+HOOK = """
+from pathlib import Path
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+class Generates(BuildHookInterface):
+    def initialize(self, version, build_data):
+        Path(self.root, "csrc", "made.inc").write_text("#define MADE 1\\n")
+"""
+
+
+@pytest.mark.performs("below those of all other hooks")
+def test_another_hook_that_generates_sources(project: Project) -> None:
+    """Hatchling runs hooks in the order of their tables: what a later one makes comes too late, and is reported."""
+    config = project.root / "pyproject.toml"
+    ours, other = "[tool.hatch.build.targets.wheel.hooks.torch-ext]", "[tool.hatch.build.targets.wheel.hooks.custom]"
+    before = config.read_text(encoding="utf-8")
+    (project.root / "hatch_build.py").write_text(HOOK, encoding="utf-8")
+    made = project.root / "csrc" / "made.inc"
+    with (project.root / "csrc" / "plain.c").open("a", encoding="utf-8") as stream:
+        stream.write('#include "made.inc"\nint made = MADE;\n')
+
+    def build(text: str) -> tuple[int, str]:
+        config.write_text(text, encoding="utf-8")
+        done = project.build(HATCH_TORCH_EXT_ONLY="*2.9*")
+        return done.returncode, done.stdout + done.stderr
+
+    said = "hatchling runs `custom` after this build hook, "
+    status, output = build(f"{before}\n{other}\n")
+    assert status != 0
+    assert f"{said}so what that makes is not there yet. Put the table" in output
+    made.write_text("#define MADE 0\n", encoding="utf-8")
+    status, output = build(f"{before}\n{other}\n")
+    assert status == 0, output
+    assert f"{said}and csrc/made.inc changed after it was compiled: the wheel is of what" in " ".join(output.split())
+    made.unlink()
+    assert ours in before
+    status, output = build(before.replace(ours, f"{other}\n{ours}"))
+    assert status == 0, output
+    assert said not in output
+
+
 def test_the_same_compile_error_in_every_entry_is_reported_once(project: Project) -> None:
     """Command, options and progress differ; what the compiler says is the same, and is read once."""
     (project.root / "csrc" / "plain.c").write_text("int f(void) { return missing_name; }\n", encoding="utf-8")

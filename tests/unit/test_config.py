@@ -204,12 +204,15 @@ def test_wrong_types_are_all_reported_at_once(project: Path) -> None:
     ]
 
 
+@pytest.mark.performs("is made with `Ninja`: remove it")
 def test_wrong_values_are_all_reported_at_once(project: Path) -> None:
     """One error reports every wrong value, with the values that are allowed."""
+    assert parse(project, 'cmake.args = ["-GNinja", "-G", "Ninja"]').cmake.args == ("-GNinja", "-G", "Ninja")
     text = """
         sdk = "thick"
         cuda.compress = "best"
         cmake.torch-package = "mine"
+        cmake.args = ["-GNinja", "-G", "Ninja", "-G", "Ninja Multi-Config", "-GUnix Makefiles", "-G"]
         cmake.define."A B" = 1
         debug-symbols = "some"
         audit-symbols = "never"
@@ -221,10 +224,14 @@ def test_wrong_values_are_all_reported_at_once(project: Path) -> None:
         13 = ["sm_90", "compute_100f", "Hopper", "9.0"]
     """
     archs = "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
+    ninja = ", and every build is made with `Ninja`: remove it"
     compress = "must be `default`, `none`, `size`, `speed` or `balance`, not `best`"
     assert problems(project, text) == [
         f"Option `sdk` {HOOK} must be `thin` or `environment`, not `thick`",
         f"Option `jobs` {HOOK} must be a whole number of at least 1, not `0`",
+        f"Entry #4 of option `cmake.args` {HOOK} names the generator `Ninja Multi-Config`{ninja}",
+        f"Entry #6 of option `cmake.args` {HOOK} names the generator `Unix Makefiles`{ninja}",
+        f"Entry #7 of option `cmake.args` {HOOK} names the generator ``{ninja}",
         f"Option `cmake.define.A B` {HOOK} must be named for a CMake variable, without spaces and `=`",
         f"Option `cmake.torch-package` {HOOK} must be `hatch-torch-ext` or `upstream`, not `mine`",
         f"Option `archs.cu130` {HOOK} must be named for a CUDA version, such as `13` or `12.8`",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from hatch_torch_ext.values import Entry, Task
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from hatch_torch_ext.pipeline.memory import EntryInputs
 
 
 class Killed(BaseException):
@@ -120,6 +123,70 @@ def test_files_that_cannot_be_read_are_no_cmake_files(task: Task, monkeypatch: p
     assert [*known.inputs(task).variables] == ["FLAVOUR"]
     job: Any = SimpleNamespace(entry=task.entry, config=task.config)
     assert buildfolder._found_by(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("execute_process(COMMAND git describe --tags OUTPUT_VARIABLE V)", True),
+        ("find_package(Git)\nexecute_process(COMMAND ${GIT_EXECUTABLE} rev-parse HEAD)", True),
+        ("execute_process(COMMAND ${Python_EXECUTABLE} -m setuptools_scm)", True),
+        ('FetchContent_Declare(a GIT_REPOSITORY "https://example.org/a.git")', False),
+    ],
+)
+def test_the_commit_counts_where_cmake_asks_git(text: str, counts: bool, task: Task) -> None:  # noqa: FBT001
+    """A new tag, or a commit that changes no source, gives another version (pinned by `git describe`)."""
+    root = task.config.root
+    (root / "CMakeLists.txt").write_text(text, encoding="utf-8")
+    (root / "README.md").touch()
+
+    def git(*arguments: str) -> EntryInputs:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=root, check=True)
+        return Memory(task.config, task.work).inputs(task)
+
+    seen = [
+        git("init", "-q"),
+        git("add", "CMakeLists.txt", "README.md"),
+        git("commit", "-q", "-m", "one"),
+        git("tag", "v1"),
+        git("commit", "-q", "--allow-empty", "-m", "two"),
+    ]
+    (root / "README.md").write_text("dirty", encoding="utf-8")
+    seen.append(git("status", "-s"))
+    assert len({found.revision for found in seen}) == (5 if counts else 1)
+    assert (seen[0].revision, seen[1].revision) == (None, None)
+
+
+def test_what_cmake_names_counts_wherever_it_is(task: Task) -> None:
+    """Python files outside of the CMake project matter to nothing, except where CMake reads the version there."""
+    root = task.config.root
+    (root / "CMakeLists.txt").write_text("file(STRINGS my_pkg/_version.py LINE)", encoding="utf-8")
+    for name in ("_version.py", "other.py"):
+        (root / "my_pkg" / name).touch()
+    read = Memory(task.config, task.work).project
+    assert [*read] == [str(root / "CMakeLists.txt"), str(root / "my_pkg" / "_version.py")]
+
+
+def test_a_folder_that_an_install_rule_copies_counts_whole(task: Task) -> None:
+    """It is named as in any other place of the project; what builds leave in it does not count."""
+    root = task.config.root
+    (root / "python").mkdir()
+    name = memory.place(task.config, f"{root}/python/")
+    assert name == "root/python/"
+    seen = []
+    for file in ("__init__.py", "data.txt"):
+        seen.append(Memory(task.config, task.work)._digest(name))
+        (root / "python" / file).touch()
+    (root / "python" / "__pycache__").mkdir()
+    (root / "python" / "__pycache__" / "a.pyc").touch()
+    seen += [Memory(task.config, task.work)._digest(name) for _ in range(2)]
+    assert len(set(seen)) == 3
+    everything = memory.place(task.config, f"{root}/")
+    before = Memory(task.config, task.work)._digest(everything)
+    for folder in ("dist", "build/x"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "file").touch()
+    assert Memory(task.config, task.work)._digest(everything) == before
 
 
 def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

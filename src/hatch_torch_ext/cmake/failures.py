@@ -63,6 +63,13 @@ _HINTS = (
         '`cmake.torch-package = "upstream"` out.',
     ),
     (
+        # https://cmake.org/cmake/help/latest/command/install.html#runtime-dependencies
+        re.compile(r"Could not resolve runtime dependencies:\s+lib(?:torch|c10)"),
+        "An install rule asks CMake to copy what the project's libraries need (RUNTIME_DEPENDENCIES, "
+        "RUNTIME_DEPENDENCY_SET, file(GET_RUNTIME_DEPENDENCIES)). The hook copies these by itself, and torch's must "
+        'stay out of the wheel: take that out, or give it PRE_EXCLUDE_REGEXES "^lib(torch|c10)".',
+    ),
+    (
         re.compile('package\\s+configuration\\s+file\\s+provided\\s+by\\s+"(?!Torch")'),
         "If a Python package contains it, as pybind11 and nanobind do, add that package to the dependencies of the "
         "environment. If it is in a folder that CMake does not search, name the folder as CMAKE_PREFIX_PATH in "

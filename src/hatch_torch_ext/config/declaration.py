@@ -94,7 +94,7 @@ class CMakeConfig:
 
     args: tuple[str, ...] = option(
         "cmake.args",
-        kinds.STRINGS,
+        kinds.ARGUMENTS,
         section=COMPILED,
         default=(),
         says="`[]`",

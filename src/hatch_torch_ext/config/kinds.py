@@ -154,6 +154,18 @@ def _strings(options: Options, name: str) -> tuple[str, ...] | None:
     return options.strings(name) if name in options.raw else None
 
 
+def _arguments(options: Options, name: str) -> tuple[str, ...] | None:
+    """Return arguments of CMake's configure step, of which none names another generator than ours."""
+    given = _strings(options, name) or ()
+    for i, word in enumerate(given, 1):
+        generator = (word[2:] or "".join(given[i : i + 1])).strip()
+        if word.startswith("-G") and generator != "Ninja":
+            options.entry_fault(
+                i, name, f"names the generator `{generator}`, and every build is made with `Ninja`: remove it"
+            )
+    return given if name in options.raw else None
+
+
 def _list(text: str) -> object:
     """Return the parts of a variable's text, separated by commas or spaces; None where it has none."""
     return list(filter(None, re.split(r"[,\s]+", text))) or None
@@ -270,6 +282,7 @@ TEXT = Kind(words="string", schema=_TEXT, read=lambda options, name: options.str
 FOUND: Kind[str] = Kind(words="string", schema=_TEXT, read=lambda _options, _name: None)
 """Text that ``folders`` reads, and that it looks for on the disk."""
 STRINGS = Kind(words="array of strings", schema={"type": "array", "items": _TEXT}, read=_strings, raw=_list)
+ARGUMENTS = Kind(words=STRINGS.words, schema=STRINGS.schema, read=_arguments)
 BOOLEAN = Kind(words="boolean", schema={"type": "boolean"}, read=lambda options, name: options.boolean(name))
 COUNT = Kind(
     words="integer",

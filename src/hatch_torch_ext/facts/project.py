@@ -132,16 +132,21 @@ def build_inputs(root: Path, source: Path, work: Path) -> list[str]:
     """Return the files that a build of the project may read, sorted: all except those that cannot matter to it.
 
     Those are hidden files, files that builds and other tools write (``build``, ``dist``, environments, logs, what this
-    build's output goes to), and outside of ``source`` files that only Python and people read.
+    build's output goes to), and outside of ``source`` files that only Python and people read, unless a CMake file names
+    them: it may read the version there.
     """
     top, ours = os.fspath(root), output_files()
     found: list[str] = []
+    prose: list[Path] = []
     for folder, names in walk(root, source, without=[root / "build", root / "dist", work]):
         outside = not Path(folder).is_relative_to(source) or source == root
-        unread = (*_WRITTEN, *(_PROSE if outside else ()))
-        found += [
-            f"{folder}/{name}" for name in names if not name.endswith(unread) and not (name == PACKED and folder == top)
-        ]
+        read = [name for name in names if not name.endswith(_WRITTEN) and not (name == PACKED and folder == top)]
+        if outside:
+            prose += [Path(folder, name) for name in read if name.endswith(_PROSE)]
+            read = [name for name in read if not name.endswith(_PROSE)]
+        found += [f"{folder}/{name}" for name in read]
+    if prose:
+        found += map(os.fspath, named(prose, source))
     return sorted(found if not ours else (path for path in found if identity(Path(path)) not in ours))
 
 

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import errno
 import os
+import re
 import signal
 import weakref
 import zipfile
@@ -38,6 +39,10 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNAUDITED = ".torch-ext-unaudited"
 """The folder of a finished wheel until it is audited; it is made beside the wheel."""
 GENERATED = ("_variants.py", "_torch_ext")
+_ABSENT = re.compile(
+    r"No such file or directory|file not found|Cannot find source file|does not exist|missing and no known rule"
+)
+"""How CMake and compilers report a file that is not there."""
 
 
 def wheels(folder: Path) -> dict[Path, int]:
@@ -66,6 +71,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
     _built: tuple[Config, Product, SdistFiles] | None = None
     """What ``initialize`` read and built, for ``finalize``: hatchling calls both on one instance."""
+
+    _before_others: tuple[editable.Sources, Path] | None = None
+    """What was compiled, as it was before the hooks that run after this one, and the work folder."""
 
     def dependencies(self) -> list[str]:
         """Return the requirements of building a wheel; the front end installs them into the build environment."""
@@ -100,7 +108,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             # Where hatchling fails to pack, it calls no hook: the folder is free once nothing refers to this one.
             weakref.finalize(self, self._held.close)
         except TorchExtError as error:
-            self.app.abort(f"hatch-torch-ext: {error}")
+            lacks = _ABSENT.search(str(error)) is not None and self._later()
+            hint = f"\n{self._order('so what that makes is not there yet')}" if lacks else ""
+            self.app.abort(f"hatch-torch-ext: {error}{hint}")
         except ModuleNotFoundError as error:
             if str(error.name).startswith("hatch"):
                 raise
@@ -210,6 +220,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             self._include_editable(config, product, compiled, build_data)
             editable.show_commands(config, selected.entries, work)
             return
+        if self._later():
+            self._before_others = editable.sources(config, work), work
         self._guard_writing()
         build_data["infer_tag"] = False
         build_data["tag"] = product.layout.tag
@@ -332,8 +344,35 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             self._warn(lacking)
         for lacking in shipping.wheel_lacks_python(self.root, config, wheel):
             self._warn(lacking)
+        if changed := self._changed_by_others(config):
+            self._warn(self._order(f"and {changed} changed after it was compiled: the wheel is of what was there then"))
         pipeline.check_wheel(wheel, config, product.layout, report=self._say)
         return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
+
+    def _later(self) -> list[str]:
+        """Return the names of the build hooks that hatchling runs after this one."""
+        names = list(self.build_config.hook_config)
+        return names[names.index(self.PLUGIN_NAME) + 1 :] if self.PLUGIN_NAME in names else []
+
+    def _order(self, why: str) -> str:
+        """Return the sentence on hooks that run after this one."""
+        named = " and ".join(f"`{name}`" for name in self._later())
+        return (
+            f"hatchling runs {named} after this build hook, {why}. Put the table "
+            "`[tool.hatch.build.targets.wheel.hooks.torch-ext]` below those of all other hooks: hatchling runs those "
+            "of `[tool.hatch.build.hooks]` first, then those of the target, each in the order of the file"
+        )
+
+    def _changed_by_others(self, config: Config) -> str:
+        """Return the files that were compiled, and that other hooks changed or made since; empty if there are none."""
+        from hatch_torch_ext.hooks import editable
+
+        if self._before_others is None:
+            return ""
+        before, work = self._before_others
+        now = editable.sources(config, work)
+        changed = [path for path, found in now.items() if (known := before.get(path)) is None or known[2] != found[2]]
+        return escape.few([os.path.relpath(path, config.root) for path in changed]) if changed else ""
 
     def _write_others(self, wheel: Path, config: Config, product: Product) -> list[Path]:
         """Write and audit the wheels of the other machines beside ``wheel``, since hatchling expects one.

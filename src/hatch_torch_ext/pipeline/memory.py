@@ -3,8 +3,8 @@
 Each entry's memory is one file in its folder, replaced whole: what the last build that began was made from, and, until
 the next one begins, the *finished* entry. That holds what is known before any work (the *key*: entry, configuration,
 tools, this package's digest), the content of every file of the project and of every other file that CMake and Ninja
-name as an input, and the environment variables that the CMake files read. While nothing of it changes, the entry is
-reused; its files are compared with their hashes before.
+name as an input or install, the environment variables that the CMake files read and, if they ask git, the commit and
+its tags. While nothing of it changes, the entry is reused; its files are compared with their hashes before.
 
 Apart from it are what is not of one entry: `history.json`, which is handed to other machines (``--times``); the hashes
 of files, since entries share headers (``Digests``); that some entry wrote into the sources (``cmake.written``). What a
@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import threading
 import time
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
-from hatch_torch_ext.cmake import surroundings
+from hatch_torch_ext.cmake import replies, surroundings
 from hatch_torch_ext.config import declaration
 from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.backend import compilers
@@ -57,6 +58,12 @@ FRESH = 2.0  # seconds
 LARGE = 64 << 20  # bytes; projects contain data sets, and no source is that large
 MISSING = "missing"
 FOLDER = "folder"
+_ASKS_GIT = re.compile(
+    r"\bfind_package\s*\(\s*Git\b|\bGIT_EXECUTABLE\b|\bCOMMAND\s+\"?git\b|\bfind_program\s*\([^)]*\bgit\b"
+    r"|\bgit[_ -](?:describe|rev|tag|hash|commit|version)|\bGetGitRevision|\b(?:setuptools_scm|versioningit)\b",
+    re.IGNORECASE,
+)
+"""How CMake files ask for the commit, a tag or a version made of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +83,8 @@ class EntryInputs:
     key: str
     project: Mapping[str, str]
     variables: Mapping[str, str | None]
+    revision: str | None
+    """The commit and its tags, if the CMake files ask git."""
 
 
 class Digests:
@@ -138,10 +147,12 @@ class Memory:
     """The memory of one build's entries; ``earlier`` is another work folder of the same project."""
 
     def __init__(self, config: Config, work: Path, *, earlier: Path | None = None) -> None:
-        self._config, self._earlier, self._began = config, earlier, time.time_ns()
+        self._config, self._work, self._earlier, self._began = config, work, earlier, time.time_ns()
         self.digests = Digests(work / "files.json")
         self._project = self.digests.all(project.build_inputs(config.root, config.source, work))
-        self._names = sorted(set(variables.of_cmake(_cmake_texts(self._project))))
+        texts = [*_cmake_texts(self._project)]
+        self._names = sorted(set(variables.of_cmake(texts)))
+        self._revision = _revision(config.source) if any(map(_ASKS_GIT.search, texts)) else None
 
     @property
     def project(self) -> Mapping[str, str]:
@@ -155,6 +166,7 @@ class Memory:
             key=_key(task, environ),
             project={place(self._config, path): found for path, found in self._project.items()},
             variables={name: _hidden(environ.get(name)) for name in self._names},
+            revision=self._revision,
         )
 
     def take(self, task: Task, inputs: EntryInputs) -> RecordedVariant | None:
@@ -181,7 +193,7 @@ class Memory:
             finished = _read(folder)["finished"]
             if finished["inputs"] != untrusted.json(json.dumps(dataclasses.asdict(inputs))):
                 return None
-            if any(self.digests.of(path) != known for path, known in finished["used"].items()):
+            if any(self._digest(name) != known for name, known in finished["used"].items()):
                 return None
             if any(sorted(_packages(Path(place))) not in ([], known) for place, known in finished["packages"].items()):
                 return None
@@ -203,7 +215,8 @@ class Memory:
         known = _read(folder)
         last, used = known.get("begun", {}), known.get("finished", {}).get("used", {})
         files = last.get("files", {})
-        now = self.digests.all({*self._project, *used, *files})
+        read = (_path(self._config, name) for name in used if not name.endswith("/"))
+        now = self.digests.all({*self._project, *read, *files})
         unseen = [path for path in sorted(files) if now[path] not in {files[path], MISSING} and _older(path, last)]
         if unseen:
             shutil.rmtree(folder / "build", ignore_errors=True)
@@ -228,7 +241,10 @@ class Memory:
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
-        """Return path -> hash of every file outside of the work folders that CMake, compilers and linkers read."""
+        """Return the hash, by ``place``, of every file outside of the work folders that a step or install rule reads.
+
+        A folder that an install rule copies is one name, which ends in a slash.
+        """
         build = _folder(task) / "build"
         named = _named(build, toolchain.ninja.path)
         programs = [toolchain.cxx, toolchain.toolkit.compiler] if toolchain.toolkit else [toolchain.cxx]
@@ -237,8 +253,20 @@ class Memory:
         kept = (store.path(os.environ), sdk.prefix, sdk.library_dir)
         own = (task.work, environment.prefix, *kept, toolchain.cmake.path.parent.parent)
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
+        named |= set(_installed(build))
         outside = sorted(path for path in named if not path.startswith(ours) and path not in self._project)
-        return self.digests.all(outside)
+        return {name: self._digest(name) for name in (place(self._config, path) for path in outside)}
+
+    def _digest(self, name: str) -> str:
+        """Return the hash of the file that ``place`` named or, with a slash at the end, of all that a folder holds."""
+        path = _path(self._config, name)
+        if not path.endswith("/"):
+            return self.digests.of(path)
+        root = self._config.root
+        walked = project.walk(Path(path), Path(path), without=[root / "build", root / "dist", self._work])
+        files = (os.path.join(folder, each) for folder, names in walked for each in names)  # noqa: PTH118 -- thousands
+        found = {os.path.relpath(file, path): self.digests.of(file) for file in files}
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -287,8 +315,16 @@ def place(config: Config, path: str) -> str:
     """Return the name of a project's file that is the same wherever the project is."""
     for name, base in (("root", config.root), ("source", config.source)):
         if Path(path).is_relative_to(base):
-            return f"{name}/{Path(path).relative_to(base).as_posix()}"
+            below = Path(path).relative_to(base).as_posix()
+            return f"{name}/{below}/" if path.endswith("/") else f"{name}/{below}"
     return path
+
+
+def _path(config: Config, name: str) -> str:
+    """Return the path of what ``place`` gave this name."""
+    base, _, below = name.partition("/")
+    folder = {"root": config.root, "source": config.source}.get(base)
+    return name if folder is None else f"{folder}/{below}"
 
 
 def _hidden(value: str | None) -> str | None:
@@ -323,6 +359,31 @@ def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
 def _cmake_texts(paths: Iterable[str]) -> Iterator[str]:
     """Yield the contents of the project's CMake files."""
     return (project.text(Path(path)) for path in paths if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")))
+
+
+def _revision(source: Path) -> str | None:
+    """Return a digest of what git says of the commit that ``source`` is checked out from; None without a repository."""
+    asked = (
+        ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        ["symbolic-ref", "--quiet", "HEAD"],
+        ["show-ref", "--tags"],
+    )
+    try:
+        said = [process.run(["git", "-C", source, *words], check=False).stdout for words in asked]
+    except ProcessError:
+        return None
+    return hashlib.sha256("\0".join(said).encode("utf-8", "surrogateescape")).hexdigest() if said[0] else None
+
+
+def _installed(build: Path) -> Iterator[str]:
+    """Yield the files that install rules name; with a slash at the end, the folders that they copy whole."""
+    try:
+        rules = replies.read(build).rules
+    except (KeyError, OSError, ValueError):
+        return
+    for rule in rules:
+        yield from (os.path.normpath(path) for _, path in rule.files)
+        yield from (f"{os.path.normpath(path)}/" for _, path in rule.folders)
 
 
 def _packages(site: Path) -> Iterator[str]:
