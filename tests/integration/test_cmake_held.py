@@ -16,6 +16,7 @@ import pytest
 import trees
 from hatch_torch_ext import elf, repair
 from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.config import CMakeConfig
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.sdk import facts as sdk_facts
 from hatch_torch_ext.sdk import stubs as link_stubs
@@ -109,6 +110,27 @@ def test_top_level_includes_of_the_author_run_beside_ours(way: str, bench: Workb
         "the author's ran",
         str(tree.prefix.parent / "torch"),
     ]
+
+
+def test_a_preset_gives_the_build_type_and_no_generator(bench: Workbench, tmp_path: Path) -> None:
+    """Where it gives no build type, `Release` holds; the option goes before it. Multi-Config would build Debug."""
+    text = """
+cmake_minimum_required(VERSION 3.18)
+project(p LANGUAGES C)
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/said.txt" "${CMAKE_BUILD_TYPE} ${CMAKE_GENERATOR}")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
+"""
+    source = write(tmp_path / "p", CMakeLists=text)
+    preset = CMakeConfig(args=("--preset", "author"))
+    for given, cmake, expected in (
+        ({"CMAKE_BUILD_TYPE": "MinSizeRel"}, preset, "MinSizeRel"),
+        ({}, preset, "Release"),
+        ({"CMAKE_BUILD_TYPE": "MinSizeRel"}, replace(preset, build_type="Debug"), "Debug"),
+    ):
+        author = {"name": "author", "generator": "Ninja Multi-Config", "cacheVariables": given}
+        write(source, CMakePresets_json=json.dumps({"version": 3, "configurePresets": [author]}))
+        tree = bench.build("", source=source, cmake=cmake)
+        assert (tree.prefix / "said.txt").read_text() == f"{expected} Ninja"
 
 
 @pytest.mark.performs("Set CMAKE_PROJECT_<name>_INCLUDE_BEFORE")

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.cmake import launchers, package, toolchainfile
@@ -114,12 +116,14 @@ DEFAULT_EPOCH = "1580601600"
 
 
 def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return path -> hash of the files that are read once into CMake's cache: those of ``-C``, and the toolchain file.
+    """Return path -> hash of files that are read once into CMake's cache: those of ``-C``, toolchain file and presets.
 
     A relative path of ``-C`` is relative to this folder, as CMake takes it; the others to the folder of CMakeLists.txt.
     """
     define = dict(config.cmake.define)
     named = [define.get("CMAKE_TOOLCHAIN_FILE"), environ.get("CMAKE_TOOLCHAIN_FILE")]
+    if _names_preset(config):
+        named += [str(config.source / name) for name in ("CMakePresets.json", "CMakeUserPresets.json")]
     after = ""
     for argument in config.cmake.args:
         match = re.match(r"(?:-C|--toolchain=?|-D\s*CMAKE_TOOLCHAIN_FILE(?::\w+)?=)(.*)", argument)
@@ -161,6 +165,8 @@ def env_changes(job: Job) -> dict[str, str | None]:
         "LC_ALL": "C.UTF-8",
         "SOURCE_DATE_EPOCH": environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
     }
+    if _of_a_preset(job):
+        changes["CMAKE_BUILD_TYPE"] = _build_type(job)
     changes |= launchers.environ(job, environ)
     if (base := package.base_dir(job)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
@@ -173,6 +179,8 @@ def _joined(first: Sequence[Path], present: str | None) -> str:
     return os.pathsep.join([*dict.fromkeys(str(path) for path in first), *([present] if present else [])])
 
 
+READS_BUILD_TYPE = Version("3.22")
+"""The first CMake that reads the environment variable ``CMAKE_BUILD_TYPE``."""
 POLICY_FLOOR = "3.5"  # CMake 4 refuses projects that ask for less
 LIBRARY_OF_PYTHON = (
     "import os, sysconfig as s; v = s.get_config_var; print(os.path.join(v('LIBDIR') or '', v('LDLIBRARY') or ''))"
@@ -182,9 +190,8 @@ LIBRARY_OF_PYTHON = (
 def cache_entries(job: Job) -> tuple[str, ...]:
     """Return the ``-D`` arguments: this project's first, then the author's ``define``, which override them."""
     author = [f"-D{name}={value}" for name, value in job.config.cmake.define if name != package.BEFORE]
-    environ = job.entry.environ(os.environ)
     ours = {
-        "CMAKE_BUILD_TYPE": job.config.cmake.build_type or environ.get("CMAKE_BUILD_TYPE") or "Release",
+        **({} if _of_a_preset(job) else {"CMAKE_BUILD_TYPE": _build_type(job)}),
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",  # for editors
         "CMAKE_INSTALL_PREFIX": job.prefix,
         "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
@@ -204,6 +211,20 @@ def cache_entries(job: Job) -> tuple[str, ...]:
         "TORCH_EXT_STABLE_ABI": "ON" if job.entry.stable_abi else "OFF",
     }
     return (*(f"-D{name}={value}" for name, value in ours.items()), *author)
+
+
+def _build_type(job: Job) -> str:
+    return job.config.cmake.build_type or job.entry.environ(os.environ).get("CMAKE_BUILD_TYPE") or "Release"
+
+
+def _of_a_preset(job: Job) -> bool:
+    """Return whether a preset may give the build type: CMake reads the environment variable where it gives none."""
+    config, version = job.config, Version(job.toolchain.cmake.version)
+    return _names_preset(config) and config.cmake.build_type is None and version >= READS_BUILD_TYPE
+
+
+def _names_preset(config: Config) -> bool:
+    return any(argument.partition("=")[0] == "--preset" for argument in config.cmake.args)
 
 
 def matrix_variables(entry: Entry) -> dict[str, str]:
