@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 
 import fake_torch
+import quicker
 from hatch_torch_ext.facts import content
 from plain import THREE
 from workbench import CUDA13
@@ -163,7 +164,10 @@ def _venv(folder: Path, *requirements: str) -> None:
     # pip, not uv: pip also searches where the machine's configuration has a CPU build.
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, env=environ)
-    subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "-q", *requirements], check=True, env=environ)
+    # Compiling all of torch's Python takes longer than its tests, which import a part of it.
+    command: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-compile", *requirements]
+    subprocess.run(command, check=True, env=environ)
+    quicker.start(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 import uv
 
+import quicker
 from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ def build(root: Path, out: Path, store: Path, **environ: str) -> process.Complet
 
 @pytest.fixture(scope="session")
 def example_wheel(once: Once, store: Path) -> Path:
-    """Return the example's wheel with exact variants for torch 2.8, 2.9 and 2.13."""
+    """Return the example's wheel with exact variants for torch 2.9 and 2.13."""
 
     def make(folder: Path) -> None:
         root = copy_example(folder / "example")
-        exact_matrix(root, "2.8", "2.9", "2.13")
+        exact_matrix(root, "2.9", "2.13")
         build(root, folder / "dist", store)
         shutil.rmtree(root)
 
@@ -91,11 +92,11 @@ def example_wheel(once: Once, store: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def hybrid_wheel(once: Once, store: Path) -> Path:
-    """Return the example's wheel of its own matrix: exact variants (2.6 and 2.8 of them), a stable one for the rest."""
+    """Return the example's wheel of its own matrix: exact variants (2.6 and 2.9 of them), a stable one for the rest."""
 
     def make(folder: Path) -> None:
         root = copy_example(folder / "example")
-        build(root, folder / "dist", store, HATCH_TORCH_EXT_ONLY="matrix.2.6,matrix.2.8,matrix.2.10-stable")
+        build(root, folder / "dist", store, HATCH_TORCH_EXT_ONLY="matrix.2.6,matrix.2.9,matrix.2.10-stable")
         shutil.rmtree(root)
 
     (wheel,) = (once("example_hybrid", make) / "dist").glob("*.whl")
@@ -114,6 +115,7 @@ def full_torch(once: Once) -> Callable[[str], Path]:
         def make(folder: Path) -> None:
             process.run([uv.find_uv_bin(), "venv", "--quiet", "--clear", "--python", sys.executable, folder])
             install(folder / "bin" / "python", f"torch=={version}", "numpy", "pytest", deps=True)
+            quicker.start(folder)
 
         return once(f"torch-{version}", make) / "bin" / "python"
 
@@ -130,6 +132,7 @@ def lent(python: Path, folder: Path) -> Path:
     said = process.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
     (site,) = (folder / "lib").glob("python*/site-packages")
     (site / "zz_torch.pth").write_text(said.stdout, encoding="utf-8")
+    quicker.start(folder)
     return folder / "bin" / "python"
 
 

@@ -102,17 +102,17 @@ def test_full_releases_get_the_exact_one_of_another_patch_or_the_stable_one(
 
 
 def test_a_release_before_both_is_reported(said: Said, full_torch: Callable[[str], Path]) -> None:
-    """Case 1: the whole message under torch 2.8, and the process lives on without the library."""
+    """Case 1: the whole message under torch 2.6, and the process lives on without the library."""
     program = (
         "try:\n    import torch_ext_hybrid\nexcept ImportError as error:\n    print(error)\n"
         "print('opened' if 'libhybrid' in open('/proc/self/maps').read() else 'nothing was opened')"
     )
-    lines = said(full_torch("2.8.0"), program)
-    assert lines.pop(1).startswith("Here: torch 2.8.0+cu128 (CUDA 12.8, the C++11 ABI), cp311, linux ")
+    lines = said(full_torch("2.6.0"), program)
+    assert lines.pop(1).startswith("Here: torch 2.6.0+cu124 (CUDA 12.4, the C++ ABI from before C++11), cp311, linux ")
     assert lines == [
         "torch_ext_hybrid: none of its compiled variants (2) fits here.",
-        f"  {EXACT}: built for torch 2.9, found 2.8.0+cu128",
-        f"  {STABLE}: built for torch 2.10 or newer, found 2.8.0+cu128",
+        f"  {EXACT}: built for torch 2.9, the C++11 ABI",
+        f"  {STABLE}: built for torch 2.10 or newer, found 2.6.0+cu124",
         "Install a torch that it was built for:",
         '  pip install "torch==2.9.*"',
         "or a newer release, if there is one:",

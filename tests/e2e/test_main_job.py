@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Beside = Callable[[Path, Path], Path]
     FullTorch = Callable[[str], Path]
 
-LABELS = ("torch2.13_cpu_cxx11_x86_64", "torch2.8_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64")
+LABELS = ("torch2.13_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64")
 
 
 def example_tests(python: Path, cwd: Path) -> str:
@@ -61,7 +61,7 @@ def test_the_wheel_holds_exactly_this(example_wheel: Path) -> None:
     )
     assert example_wheel.name.startswith("torch_ext_example-0.1.0-py3-none-manylinux_2_")
     required = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
-    assert [Requirement(line) for line in required] == [Requirement("torch>=2.8,<2.14,!=2.10.*,!=2.11.*,!=2.12.*")]
+    assert [Requirement(line) for line in required] == [Requirement("torch>=2.9,<2.14,!=2.10.*,!=2.11.*,!=2.12.*")]
 
 
 def test_torch_2_13_gets_its_own_variant(
@@ -73,12 +73,12 @@ def test_torch_2_13_gets_its_own_variant(
     assert " passed" in example_tests(python, tmp_path)
 
 
-def test_torch_2_8_gets_its_own_variant(
+def test_torch_2_9_gets_its_own_variant(
     example_wheel: Path, full_torch: FullTorch, beside: Beside, tmp_path: Path
 ) -> None:
     """A CUDA torch without a GPU takes the CPU variant of its own minor, and the example's tests pass."""
-    python = beside(full_torch("2.8.0"), example_wheel)
-    assert chosen(python, tmp_path) == "torch2.8_cpu_cxx11_x86_64"
+    python = beside(full_torch("2.9.1"), example_wheel)
+    assert chosen(python, tmp_path) == "torch2.9_cpu_cxx11_x86_64"
     assert " passed" in example_tests(python, tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_users_can_tell_what_is_in_the_wheel(
     ("version", "label"),
     [
         ("2.6.0", "torch2.6_cpu_cxx98_x86_64"),
-        ("2.8.0", "torch2.8_cpu_cxx11_x86_64"),
+        ("2.9.1", "torch2.9_cpu_cxx11_x86_64"),
         ("2.15.0", "stable2.10_cpu_x86_64"),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_hybrid_wheel_in_the_cpu_torch(
         (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = wheel.read(name).decode()
     required = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
-    assert [Requirement(line) for line in required] == [Requirement("torch>=2.6,!=2.7.*,!=2.9.*")]
+    assert [Requirement(line) for line in required] == [Requirement("torch>=2.6,!=2.7.*,!=2.8.*")]
 
 
 def test_hatch_run_matrix_test_tests_the_wheel_in_the_entrys_environment(example_wheel: Path, example: Path) -> None:
@@ -148,9 +148,10 @@ def test_hatch_run_matrix_test_tests_the_wheel_in_the_entrys_environment(example
     exact_matrix(example, "2.13")
     (example / "dist").mkdir()
     shutil.copy(example_wheel, example / "dist")
+    of_hatch = {"HATCH_DATA_DIR": str(example / "data"), "HATCH_ENV_ACTIVE": None, "HATCH_ENV": None}
     done = process.run(
         [sys.executable, "-m", "hatch", "run", "matrix:test", "-q", "-k", "values"],
         cwd=example,
-        env_changes={"HATCH_DATA_DIR": str(example / "data"), "HATCH_ENV_ACTIVE": None, "HATCH_ENV": None},
+        env_changes={**of_hatch, "PIP_NO_COMPILE": "1"},  # all of torch, of which the tests import little
     )
     assert " passed" in done.stdout

@@ -117,7 +117,7 @@ SECONDS = {
 }
 """What a value adds to the processor seconds of a project, without a compiler cache; ``LEAST`` is what each takes."""
 LEAST = 6.0
-WORTH = 20
+WORTH = 80
 """How many pairs a value is worth that no other project has: all are to be there."""
 
 

@@ -116,6 +116,7 @@ def workshop(place: Place) -> Workshop:
         wheels=wheels,
         ccache=ccache if ccache.exists() else None,
         cache=place.tools / "ccache",
+        precompiles=True,
     )
 
 

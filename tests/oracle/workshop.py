@@ -66,11 +66,18 @@ class Workshop:
     """The tools and the torch that all projects share, in ``folder``.
 
     ``wheels`` has packages from which projects take a part. ``ccache``, with its files in ``cache``, makes sources
-    quick that several projects have.
+    quick that several projects have. ``precompiles`` torch's headers: it pays where projects are many.
     """
 
     def __init__(
-        self, folder: Path, torch: Path, *, wheels: Path, ccache: Path | None = None, cache: Path | None = None
+        self,
+        folder: Path,
+        torch: Path,
+        *,
+        wheels: Path,
+        ccache: Path | None = None,
+        cache: Path | None = None,
+        precompiles: bool = False,
     ) -> None:
         compiler = shutil.which("g++")
         assert compiler is not None
@@ -95,19 +102,18 @@ class Workshop:
         )
         self.thin_environment, self.thin_sdk = self._thin()
         if ccache is not None:
-            self._quick()
+            self._configure_ccache(precompiles=precompiles)
 
     def _packaged(self, need: tools.RequiredTool) -> Tool:
         """Return a tool as a build finds it: a program, not the script that starts it."""
         return tools.packaged(need, entry=ENTRY.name, environment=self.environment)
 
-    def _quick(self) -> None:
-        """Let ccache start compilers by a script that precompiles torch's headers."""
+    def _configure_ccache(self, *, precompiles: bool) -> None:
+        """Let ccache take from the compiler what a source includes, and start compilers by the script if it is to."""
         self.cache.mkdir(parents=True, exist_ok=True)
         script = self.cache / "quick"
         words = [sys.executable, "-I", "-S", QUICKLY, self.cache / "precompiled", self.sdk.prefix]
-        # It takes what a source includes from the compiler, and preprocesses nothing.
-        settings = f"prefix_command = {script}\ndepend_mode = true\n"
+        settings = "depend_mode = true\n" + f"prefix_command = {script}\n" * precompiles
         started = f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n'
         for path, text in ((script, started), (self.cache / "ccache.conf", settings)):
             part = path.with_suffix(f".{os.getpid()}")
