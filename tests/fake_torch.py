@@ -7,7 +7,7 @@ import io
 import zipfile
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.sdk import facts, stubs
+from hatch_torch_ext.sdk import exports, facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ def contents(
     files = {
         "torch/__init__.py": b"raise RuntimeError('the full torch')\n",
         "torch/version.py": f"__version__ = {version!r}\ncuda = {cuda!r}\nhip = None\ngit_version = 'f00'\n".encode(),
-        "torch/lib/libtorch_cpu.so": stubs.stub("libtorch_cpu.so", "x86_64", exports=SYMBOLS) + BALLAST,
-        "torch/lib/libtorch.so": stubs.stub("libtorch.so", "x86_64"),
-        "torch/lib/libgomp-24e2ab19.so.1": stubs.stub("libgomp-24e2ab19.so.1", "x86_64"),
-        "torch/lib/libc10.so": stubs.stub("libc10.so", "x86_64", exports=[symbol.decode()]),
+        "torch/lib/libtorch_cpu.so": exports.stub("libtorch_cpu.so", "x86_64", exports=SYMBOLS) + BALLAST,
+        "torch/lib/libtorch.so": exports.stub("libtorch.so", "x86_64"),
+        "torch/lib/libgomp-24e2ab19.so.1": exports.stub("libgomp-24e2ab19.so.1", "x86_64"),
+        "torch/lib/libc10.so": exports.stub("libc10.so", "x86_64", exports=[symbol.decode()]),
         "torch/include/torch/csrc/api/include/torch/all.h": b"#error C++17 or later compatible\n",
         "torch/include/c10/macros/Macros.h": b"#pragma once\n" * 10_000,
         "torch/share/cmake/Torch/TorchConfig.cmake": b"set_target_properties(torch PROPERTIES CXX_STANDARD 17)\n",

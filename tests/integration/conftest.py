@@ -16,7 +16,7 @@ import uv
 
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import stubs as link_stubs
+from hatch_torch_ext.sdk import exports
 from hatch_torch_ext.values import Tool, Toolchain
 from trees import Site, make_stubs
 from workbench import ENTRY, PACKAGES, QUICK, Workbench, environment_of
@@ -94,6 +94,6 @@ def thin(bench: Workbench, tmp_path: Path) -> Workbench:
     folder.mkdir()
     for name in ("c10", "torch", "torch_cpu", "torch_python"):
         soname = f"lib{name}.so"
-        (folder / soname).write_bytes(link_stubs.stub(soname, bench.environment.interpreter.machine))
+        (folder / soname).write_bytes(exports.stub(soname, bench.environment.interpreter.machine))
     bench.sdk = replace(bench.sdk, kind="thin", library_dir=folder)
     return bench

@@ -15,7 +15,7 @@ import pytest
 
 import wheels
 from hatch_torch_ext import audit, elf, report
-from hatch_torch_ext.audit import archives, binary, python, symbols, variants
+from hatch_torch_ext.audit import binary, operators, python, symbols, variants
 from hatch_torch_ext.audit.findings import settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import RepairError
@@ -165,7 +165,7 @@ def test_registrations_that_the_linker_drops(tmp_path: Path) -> None:
     def left_out(build: Path) -> list[str]:
         library = AuditedBinary(place="libx.so", elf=elf.read(build / "libx.so"))
         subject = Subject(variant=None, binaries=(library,))
-        found = archives.check(subject, replies.archives(replies.read(build)))
+        found = operators.check_archives(subject, replies.archives(replies.read(build)))
         return [each.message.partition(",")[0] for each in found]
 
     def codes(lines: str) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 
 import wheels
 from hatch_torch_ext import cli
-from hatch_torch_ext.facts import builds, releases
+from hatch_torch_ext.facts import labels, releases
 from hatch_torch_ext.remote import index, settings
 from hatch_torch_ext.remote.http import Http, Limits, RemoteError
 from loopback import served
@@ -213,15 +213,15 @@ def test_answers_are_kept_and_tables_speak_at_last(
 @pytest.mark.slow
 def test_the_tables_agree_with_the_default_index() -> None:
     """The default index has what facts/releases.py states about releases and Pythons; else correct the table."""
-    there: list[builds.Build] = []
+    there: list[labels.Build] = []
     with Http(settings.IndexSettings(), Limits(attempts=2)) as http:
         try:
             files = index.files(http, settings.PUBLIC_INDEX, "torch")
         except RemoteError as error:
             pytest.skip(f"the default index cannot be reached: {error}")
-    there = [build for file in files if not file.yanked for build in builds.of_name(file.name)]
+    there = [build for file in files if not file.yanked for build in labels.of_name(file.name)]
     assert {build.minor for build in there} >= set(releases.PUBLISHED_PYTHONS)
-    assert list(builds.differences(there)) == []
+    assert list(labels.differences(there)) == []
 
 
 @pytest.mark.performs("write a release line of torch", "add `--available`", "add `--github`")

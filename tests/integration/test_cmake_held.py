@@ -18,8 +18,8 @@ from hatch_torch_ext import elf, repair
 from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.config import CMakeConfig
 from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.sdk import exports
 from hatch_torch_ext.sdk import facts as sdk_facts
-from hatch_torch_ext.sdk import stubs as link_stubs
 from hatch_torch_ext.sdk import thin as sdk_facade
 from hatch_torch_ext.values import Tool, Toolkit
 from workbench import ENTRY, QUICK
@@ -322,7 +322,7 @@ def test_a_lower_target_version_of_the_projects_is_the_only_one(thin: Workbench,
     thin.entry = replace(ENTRY, stable_abi=True)
     thin.sdk = replace(thin.sdk, backend=Backend("cuda", "13.0"))
     for name in ("libc10_cuda.so", "libtorch_cuda.so"):
-        (thin.sdk.library_dir / name).write_bytes(link_stubs.stub(name, thin.environment.interpreter.machine))
+        (thin.sdk.library_dir / name).write_bytes(exports.stub(name, thin.environment.interpreter.machine))
     source = write(tmp_path / "stable", CMakeLists=LOWER, empty_cpp="#ifdef USE_CUDA\n#error\n#endif\n", other_cpp="")
     thin.build("", source=source)
     commands = json.loads((thin.work / "matrix.2.13" / "build" / "compile_commands.json").read_text())
@@ -555,7 +555,7 @@ def test_a_cpu_variant_is_the_same_bytes_for_a_cuda_build_of_the_release(
     folder = tmp_path / "stubs"
     folder.mkdir()
     for name in (*cpu.libraries, *more):
-        (folder / name).write_bytes(link_stubs.stub(name, bench.environment.interpreter.machine))
+        (folder / name).write_bytes(exports.stub(name, bench.environment.interpreter.machine))
     names = tuple(sorted({*cpu.libraries, *more}))
     cuda = replace(cpu, backend=Backend("cuda", "13.0"), libraries=names, library_dir=folder)
     files = []

@@ -15,7 +15,7 @@ from hatch_torch_ext import elf, environments, toolchain
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import Cross
-from hatch_torch_ext.sdk import stubs
+from hatch_torch_ext.sdk import exports
 from hatch_torch_ext.toolchain import crosscompiler, tools
 from hatch_torch_ext.values import Environment
 from workbench import QUICK
@@ -268,7 +268,7 @@ def test_a_wrong_sysroot(crossed: Workbench, tmp_path: Path, library: str | None
     sysroot = tmp_path / "sysroot"
     (sysroot / "lib").mkdir(parents=True)
     if library is not None:
-        (sysroot / "lib" / "libc.so.6").write_bytes(stubs.stub("libc.so.6", library))
+        (sysroot / "lib" / "libc.so.6").write_bytes(exports.stub("libc.so.6", library))
     with pytest.raises(ToolchainError) as caught:
         built(crossed, tmp_path / "p", LIBRARY, cross=Cross(machine="aarch64", sysroot=str(sysroot)))
     assert str(caught.value) == (

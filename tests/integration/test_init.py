@@ -13,9 +13,9 @@ import pytest
 import disk
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.init import assembling, recording
-from hatch_torch_ext.init.first_matrix import Wanted
+from hatch_torch_ext.init import migrating, recording
 from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.served import Wanted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -276,7 +276,7 @@ def test_a_setup_that_builds_nothing_without_cuda(tmp_path: Path) -> None:
     )
     root = project(tmp_path, text, **{"k.cu": "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"})
     said = command(root, "--dry-run", "--torch", "2.13", "--python", "3.11")
-    assert f"by hand: {assembling.NOTHING_WITHOUT_CUDA}" in said.stderr
+    assert f"by hand: {migrating.NOTHING_WITHOUT_CUDA}" in said.stderr
     assert '+torch = ["2.13"]\n+python = ["3.11"]\n+cuda = ["cu130"]\n' in said.stdout
     assert "+project(pkg LANGUAGES CXX CUDA)\n" in said.stdout
     assert "leave `--cpu` out" in command(root, "--dry-run", "--cpu", check=False).stderr
@@ -320,7 +320,7 @@ def test_what_a_setup_insists_on(tmp_path: Path) -> None:
     assert cpu.stamps == (("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = None\n"),)
     assert cuda.stamps == (("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = '13.0'\n"),)
     assert cpu.commanded == {"source": ".", "args": ["-DWITH_TESTS=OFF", "-DCUDA=None"]}
-    migration = assembling.assemble(root, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    migration = migrating.assemble(root, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
     files = dict(migration.files)
     assert 'args = ["-DWITH_TESTS=OFF"]' in files["pyproject.toml"]
     installed = "install(TARGETS core LIBRARY DESTINATION .)\ninstall(TARGETS _ops LIBRARY DESTINATION .)\n"

@@ -13,7 +13,7 @@ import pytest
 import disk
 from hatch_torch_ext import elf, merge
 from hatch_torch_ext.base.errors import MergeError, RepairError
-from hatch_torch_ext.facts import content, sonames
+from hatch_torch_ext.facts import content, owners
 from trees import TORCH_CALL, Site, compile_library, file_of, opens, program
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ def test_libraries_that_need_each_other_share_a_folder(site: Site) -> None:
     built = site.repair()
     shared = [file for file in built.variant.files if file.path.startswith("shared/")]
     assert len({file.path.rpartition("/")[0] for file in shared}) == 1
-    assert [sonames.plain(file.soname or "") for file in shared] == ["liba.so", "libb.so"]
+    assert [owners.plain(file.soname or "") for file in shared] == ["liba.so", "libb.so"]
     library = site.install(built) / BUILT_FOR_CPU / "libops.so"
     assert opens(library).returncode == 0, opens(library).stderr
 

@@ -12,7 +12,7 @@ import pytest
 import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.elf import read as read_elf
-from hatch_torch_ext.sdk import check, environment, exports, stubs
+from hatch_torch_ext.sdk import check, environment, exports
 from hatch_torch_ext.values import Environment, Interpreter
 
 LINKERS = [name for name in ("bfd", "gold", "lld", "mold") if shutil.which(f"ld.{name}")]
@@ -111,7 +111,7 @@ def test_linkers_take_stubs(tmp_path: Path, linker: str) -> None:
     """Each linker of this machine links against stubs, and writes their SONAMEs as needed."""
     names = ["libtorch.so", "libtorch_cpu.so", "libgomp-a34b3233.so.1"]
     for name in names:
-        (tmp_path / name).write_bytes(stubs.stub(name, "x86_64"))
+        (tmp_path / name).write_bytes(exports.stub(name, "x86_64"))
     (tmp_path / "some.c").write_text("int torch_function(void); int ours(void) { return torch_function(); }\n")
     files = [str(tmp_path / name) for name in names]
     output = tmp_path / "libsome.so"

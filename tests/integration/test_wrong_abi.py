@@ -11,7 +11,7 @@ import values
 from hatch_torch_ext import audit, cmake, repair, toolchain
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, stubs
+from hatch_torch_ext.sdk import exports
 from hatch_torch_ext.values import Job
 from workbench import Fixed
 
@@ -26,7 +26,7 @@ ENTRY = values.entry(name="matrix.2.13", torch_requirement="torch==2.13.*")
 def remember(sdk: Sdk, folder: Path) -> None:
     """Read the exports of a torch 2.6.0 with the old ABI, as a build for it would have left them in the store."""
     (folder / "lib").mkdir(parents=True)
-    (folder / "lib" / "libc10.so").write_bytes(stubs.stub("libc10.so", "x86_64", exports=[OLD]))
+    (folder / "lib" / "libc10.so").write_bytes(exports.stub("libc10.so", "x86_64", exports=[OLD]))
     older = replace(sdk, version="2.6.0+cpu", prefix=folder, libraries=("libc10.so",))
     exports.of(older, ["libc10.so"], fetch=False, report=print)
 

@@ -179,7 +179,6 @@ def test_supplies_stand_on_each_other_one_way() -> None:
 def test_facts_stand_alone() -> None:
     """What several stages know depends on the ground alone; among the facts, labels are made of releases.
 
-    A build of torch has a release line and the words of a label.
     What a file registers is read window by window, and depends on the release; which torch a function is there since is
     a line of releases. Sources lie in the folder of the variants.
     """
@@ -193,9 +192,6 @@ def test_facts_stand_alone() -> None:
         (module, target.rpartition(".")[2] if target.count(".") == 1 else target.split(".")[1])
         for module, target in within
     } <= {
-        ("facts.builds", "backend"),
-        ("facts.builds", "labels"),
-        ("facts.builds", "releases"),
         ("facts.manifest", "variant"),
         ("facts.labels", "backend"),
         ("facts.labels", "releases"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import elves
-from hatch_torch_ext.audit import archives
+from hatch_torch_ext.audit import operators
 from hatch_torch_ext.audit.subject import Subject
-from hatch_torch_ext.elf import archive
+from hatch_torch_ext.elf import image
 from subjects import Making
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ def core(tmp_path: Path) -> Path:
 def found(core: Path, *binaries: AuditedBinary, linked_by: str = "libops.so") -> list[tuple[str, str]]:
     """Return file and message of the findings where a target's file links the static library."""
     subject = Subject(variant="label", binaries=binaries)
-    findings = [*archives.check(subject, [(linked_by, core)])]
+    findings = [*operators.check_archives(subject, [(linked_by, core)])]
     assert {each.code for each in findings} <= {"not-registered"}
     return [(each.file, each.message) for each in findings]
 
 
 def test_what_each_member_needs(core: Path) -> None:
     """Names of any length; of what is no object file, nothing; a file that is cut off or no archive ends early."""
-    members = dict(archive.undefined(core))
+    members = dict(image.undefined_of_members(core))
     assert members == {"glue.cpp.o": {"puts"}, LONG: {"puts", *REGISTERS}, "bitcode.o": set()}
     whole = core.read_bytes()
     for end in (0, 7, 50, 90, 300, len(whole) - 1):
         core.write_bytes(whole[:end])
-        assert all(symbols <= members[name] for name, symbols in archive.undefined(core))
+        assert all(symbols <= members[name] for name, symbols in image.undefined_of_members(core))
 
 
 def test_a_static_library_whose_registrations_nothing_has(core: Path, tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from rich.console import Console
 
 import elves
 import wheels
-from hatch_torch_ext import cli, store
+from hatch_torch_ext import cli, store, views
 from hatch_torch_ext.cli import doctor as doctors
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.user import doctor, machine
-from hatch_torch_ext.views import live, plain
+from hatch_torch_ext.views import live
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,7 +300,7 @@ def test_what_a_build_says_is_shown_as_text(tmp_path: Path) -> None:
     lines: list[str] = []
     drawn = io.StringIO()
     board = live.Live(Console(file=drawn, force_terminal=False, width=200))
-    for view in (plain.Plain(lines.append), plain.GitHub(lines.append, lines.append, {}, tmp_path), board):
+    for view in (views.Plain(lines.append), views.GitHub(lines.append, lines.append, {}, tmp_path), board):
         stream = events.Stream(None, [view])
         stream(events.Begun(entries=("one",), jobs=1, last={}))
         stream(events.Note(text=WORSE))

@@ -20,7 +20,7 @@ from hatch_torch_ext import audit, cli, report, wheel
 from hatch_torch_ext.audit import wheels as audit_of_wheels
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import WheelError
-from hatch_torch_ext.facts import builds
+from hatch_torch_ext.facts import labels
 from hatch_torch_ext.matrix import coverage
 from hatch_torch_ext.remote.index import IndexFile
 from hatch_torch_ext.user import packages
@@ -123,9 +123,9 @@ def test_twice_the_releases_are_twice_the_work() -> None:
         found = packages.newest(files, SpecifierSet(), tags, "3.11", prereleases=False)
         assert found is not None
         assert str(found[0]) == f"2.{len(files) // 4 - 1}.1+cu128"
-        published = [build for file in files for build in builds.of_name(file.name)]
+        published = [build for file in files for build in labels.of_name(file.name)]
         coverage.compare([entry], published, machine="x86_64")
-        list(builds.differences(published))
+        list(labels.differences(published))
 
     once, twice = releases_of_torch(100), releases_of_torch(200)
     work(once)  # what is imported or kept at the first use counts for neither

@@ -14,8 +14,8 @@ import values
 from hatch_torch_ext import __version__, matrix
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import main
-from hatch_torch_ext.init import workflows
-from hatch_torch_ext.pipeline import github
+from hatch_torch_ext.init import fresh
+from hatch_torch_ext.pipeline import shards
 
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry
@@ -24,7 +24,7 @@ yaml: Any = pytest.importorskip("yaml", reason="PyYAML is not installed")
 PROJECT = Path(__file__).resolve().parent.parent.parent
 REUSABLE = PROJECT / ".github" / "workflows" / "build-wheels.yml"
 CI = resources.files("hatch_torch_ext") / "resources" / "ci"
-CALLERS = workflows.CALLERS
+CALLERS = fresh.CALLERS
 PINNED = f"hatch-torch-ext[build]=={__version__}"
 
 
@@ -36,7 +36,7 @@ def entry(name: str, cuda: str | None = None) -> Entry:
 def test_jobs_by_machine_and_image() -> None:
     """Each image has its own jobs, each machine its own; parts are counted over all of them."""
     entries = [entry("a"), entry("b", "cpu"), entry("c", "12.8"), entry("d", "13.0")]
-    found = github.builds(
+    found = shards.builds(
         entries,
         count=4,
         images={"12": "cuda12_{machine}", "*": "plain_{machine}"},
@@ -60,8 +60,8 @@ def test_entries_go_to_the_runner_of_their_machine() -> None:
     images = {"aarch64": "cross", "*": "plain_{machine}"}
 
     def told(runners: dict[str, str]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-        built = github.builds(entries, count=1, images=images, runners=runners)
-        tested = github.tests(entries, runners, gpu="")
+        built = shards.builds(entries, count=1, images=images, runners=runners)
+        tested = shards.tests(entries, runners, gpu="")
         return (
             [(job["runner"], job["image"], job["only"]) for job in built],
             [(job["entry"], job["runner"], job["emulated"]) for job in tested],
@@ -81,7 +81,7 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
     """Whatever the number of shards."""
     entries = [entry(f"e{number}", "12.8" if number % 3 else None) for number in range(20)]
     for count in (1, 2, 7, 100):
-        found = github.builds(entries, count=count, images={"cpu": "i", "12.8": "j"}, runners={"x86_64": "r"})
+        found = shards.builds(entries, count=count, images={"cpu": "i", "12.8": "j"}, runners={"x86_64": "r"})
         names = [name for job in found for name in job["only"].split(",")]
         assert sorted(names) == sorted(each.name for each in entries)
 
@@ -90,13 +90,13 @@ def test_every_entry_is_in_one_job_of_each_machine() -> None:
 def test_values_with_a_comma_or_a_space() -> None:
     """A job names its entries by globs, which commas and spaces separate; entries that only these tell apart fail."""
     entries = [entry("a-1, 2"), entry("a-1,,3"), entry("b[x]")]
-    (job,) = github.builds(entries, count=1, images={"*": "i"}, runners={"x86_64": "r"})
+    (job,) = shards.builds(entries, count=1, images={"*": "i"}, runners={"x86_64": "r"})
     globs = job["only"].split(",")
     assert [matrix.reached(entries, [glob]) for glob in globs] == [{each.name} for each in entries]
     assert " " not in job["only"]
     with pytest.raises(ConfigurationError, match="write a value of the matrix differently"):
-        github.builds([*entries, entry("a-1 ,2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
-    assert github.builds([*entries, entry("a-1;2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
+        shards.builds([*entries, entry("a-1 ,2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
+    assert shards.builds([*entries, entry("a-1;2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})
 
 
 @pytest.mark.performs("=IMAGE`")
@@ -105,8 +105,8 @@ def test_an_entry_without_an_image() -> None:
     given = "13=i"
 
     def jobs(images: str) -> list[dict[str, str]]:
-        pairs = github.pairs(images, "--images")
-        return github.builds([entry("a", "12.8")], count=1, images=pairs, runners={"x86_64": "r"})
+        pairs = shards.pairs(images, "--images")
+        return shards.builds([entry("a", "12.8")], count=1, images=pairs, runners={"x86_64": "r"})
 
     with pytest.raises(ConfigurationError) as caught:
         jobs(given)
@@ -120,21 +120,21 @@ def test_an_entry_without_an_image() -> None:
     ("ask", "message"),
     [
         (
-            lambda: github.builds([entry("a")], count=0, images={"*": "i"}, runners={"x86_64": "r"}),
+            lambda: shards.builds([entry("a")], count=0, images={"*": "i"}, runners={"x86_64": "r"}),
             "`--shards 0` must be at least 1",
         ),
         (
-            lambda: github.builds(
+            lambda: shards.builds(
                 [entry(f"e{n}") for n in range(300)], count=300, images={"*": "i"}, runners={"x86_64": "r"}
             ),
             "300 jobs are more than the 256 that a matrix of GitHub may have: take fewer `--shards`",
         ),
         (
-            lambda: github.pairs("12", "--images"),
+            lambda: shards.pairs("12", "--images"),
             "`--images`: `12` must be NAME=VALUE, several of them separated by spaces",
         ),
         (
-            lambda: github.pairs(" ", "--images"),
+            lambda: shards.pairs(" ", "--images"),
             "`--images` is empty: write NAME=VALUE, several of them separated by spaces",
         ),
     ],
@@ -145,10 +145,10 @@ def test_jobs_that_cannot_be(ask: Any, message: str) -> None:
         ask()
     assert str(caught.value) == message
     if "NAME=VALUE, several of them separated by spaces" in message:
-        assert github.pairs("NAME=VALUE other=one", "--images") == {"NAME": "VALUE", "other": "one"}
+        assert shards.pairs("NAME=VALUE other=one", "--images") == {"NAME": "VALUE", "other": "one"}
     if "take fewer" in message:
         entries = [entry(f"e{n}") for n in range(300)]
-        assert len(github.builds(entries, count=256, images={"*": "i"}, runners={"x86_64": "r"})) == 256
+        assert len(shards.builds(entries, count=256, images={"*": "i"}, runners={"x86_64": "r"})) == 256
 
 
 @pytest.mark.performs("replace it with `--force`")
@@ -281,7 +281,7 @@ def test_entries_that_a_run_is_for() -> None:
     entries = [replace(entry(name), torch=name) for name in ("2.9", "2.8", "2.13", "2.10")]
 
     def names(text: str) -> list[str]:
-        return [each.name for each in github.chosen(entries, text)]
+        return [each.name for each in shards.chosen(entries, text)]
 
     assert (names("all"), names("ends"), names("2.1?")) == (
         ["2.9", "2.8", "2.13", "2.10"],
@@ -290,18 +290,18 @@ def test_entries_that_a_run_is_for() -> None:
     )
     with pytest.raises(ConfigurationError, match=r"`--entries 3\.\*` names no entry: write `all`, `ends` \(the old"):
         names("3.*")
-    chosen = github.chosen(entries, "ends")
+    chosen = shards.chosen(entries, "ends")
     left_out = [each for each in entries if each not in chosen]
-    (job,) = github.builds(chosen, count=1, images={"*": "i"}, runners={"x86_64": "r"}, left_out=left_out)
+    (job,) = shards.builds(chosen, count=1, images={"*": "i"}, runners={"x86_64": "r"}, left_out=left_out)
     assert (job["only"], job["skip"], job["number"]) == ("2.8,2.13", "2.9,2.10", "1")
-    (other,) = github.builds(entries, count=1, images={"*": "j"}, runners={"x86_64": "r"})
+    (other,) = shards.builds(entries, count=1, images={"*": "j"}, runners={"x86_64": "r"})
     assert (other["skip"], other["key"] == job["key"]) == ("", False)
 
 
 def test_entries_with_cuda_are_tested_where_the_gpu_is() -> None:
     """On the runner that is named for them; an entry for another machine is emulated elsewhere."""
     entries = [entry("a"), entry("b", "12.8"), replace(entry("c", "12.8"), machine="aarch64")]
-    found = github.tests(entries, {"x86_64": "here"}, gpu="gpu")
+    found = shards.tests(entries, {"x86_64": "here"}, gpu="gpu")
     assert [(job["entry"], job["runner"]) for job in found] == [("a", "here"), ("b", "gpu"), ("c", "here")]
 
 
@@ -313,7 +313,7 @@ def test_the_reusable_workflow_is_the_one_that_is_shipped() -> None:
 def test_inputs_declared_are_inputs_used() -> None:
     """GitHub reports neither an input that nothing reads nor one that is not declared: this test does."""
     declared = {}
-    for name in workflows.REUSABLE:
+    for name in fresh.REUSABLE:
         text = (CI / name).read_text("utf-8")
         declared[name] = yaml.safe_load(text)[True]["workflow_call"]["inputs"]  # YAML reads `on` as true
         assert set(re.findall(r"\binputs\.([\w-]+)", text)) == set(declared[name])
@@ -367,7 +367,7 @@ def test_a_release_is_checked_before_it_is_published() -> None:
     assert jobs_by_name["publish"]["environment"] == "pypi"
 
 
-@pytest.mark.parametrize("name", [*workflows.REUSABLE, *CALLERS])
+@pytest.mark.parametrize("name", [*fresh.REUSABLE, *CALLERS])
 def test_workflows_grant_little(name: str) -> None:
     """Nothing by default, reading in each job; only publishing may ask for a token, and is in the caller.
 

@@ -12,7 +12,7 @@ import pytest
 import values
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
-from hatch_torch_ext.cmake import failures, package, replies, surroundings, written
+from hatch_torch_ext.cmake import buildfolder, failures, package, replies, surroundings
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.facts.backend import Backend
@@ -223,16 +223,16 @@ def test_what_cmake_writes_into_the_sources_is_reported(job: Job, tmp_path: Path
     for folder in ("csrc", "dist", ".cache", "build/torch-ext/matrix.2.11"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "old.h").touch()
-    before = written.snapshot(job)
+    before = buildfolder.snapshot(job)
     assert [path.relative_to(tmp_path).as_posix() for path in before] == ["csrc/old.h"]
     for folder in ("dist", ".cache", "build/torch-ext/matrix.2.11"):
         (tmp_path / folder / "new.h").touch()
     (tmp_path / "build.log").touch()
-    assert written.note(job, before) is None
+    assert buildfolder.what_changed(job, before) is None
     (tmp_path / "csrc" / "old.h").write_text("changed", encoding="utf-8")
     for name in ("a.h", "b.h", "z.h"):
         (tmp_path / "csrc" / name).touch()
-    assert written.note(job, before) == (
+    assert buildfolder.what_changed(job, before) == (
         "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. All entries share what CMake "
         "writes there, so they are compiled one after another, and it may end up in an sdist or a wheel: let "
         "CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"

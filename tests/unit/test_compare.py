@@ -14,7 +14,7 @@ import elves
 import wheels
 from hatch_torch_ext import cli, compare
 from hatch_torch_ext.base.errors import WheelError
-from hatch_torch_ext.compare import schemas, text
+from hatch_torch_ext.compare import schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ def test_what_is_lost_by_a_move(tmp_path: Path) -> None:
         *(("file", f"my_pkg/configs/{number}.yaml is gone") for number in range(9)),
         ("symbol", "my_pkg/libops.so does not export other any more: ctypes and other programs cannot call it"),
     ]
-    shown = list(text.lines(found))
+    shown = list(compare.lines(found))
     assert shown[3] == "lost"
     assert "  file          9 files below my_pkg/configs (my_pkg/configs/0.yaml, my_pkg/configs/1.yaml, " in "\n".join(
         shown

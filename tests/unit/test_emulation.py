@@ -8,7 +8,7 @@ import pytest
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import Cross
-from hatch_torch_ext.environments import emulation
+from hatch_torch_ext.environments import machines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,15 +28,15 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take qemu, binfmt and Debian's cross libraries away."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(emulation, "BINFMT", tmp_path)
-    found = emulation._has_linker  # the system's own cross libraries are no part of the test
-    monkeypatch.setattr(emulation, "_has_linker", lambda root: root.is_relative_to(tmp_path) and found(root))
+    monkeypatch.setattr(machines, "BINFMT", tmp_path)
+    found = machines._has_linker  # the system's own cross libraries are no part of the test
+    monkeypatch.setattr(machines, "_has_linker", lambda root: root.is_relative_to(tmp_path) and found(root))
 
 
 def problems(cross: Cross | None) -> list[str]:
     """Return what lacks to run Python 3.11 of aarch64."""
     with pytest.raises(ConfigurationError) as caught:
-        emulation.find("aarch64", "3.11", cross)
+        machines.find("aarch64", "3.11", cross)
     return list(caught.value.problems)
 
 
@@ -74,7 +74,7 @@ def test_the_c_library_is_missing(tmp_path: Path) -> None:
     assert problems(cross) == [LIBRARIES]
     (tmp_path / "sysroot" / "lib").mkdir(parents=True)
     (tmp_path / "sysroot" / "lib" / "ld-linux-aarch64.so.1").touch()
-    found = emulation.find(
+    found = machines.find(
         "aarch64", "3.11", Cross(machine="aarch64", python=cross.python, sysroot=str(tmp_path / "sysroot"))
     )
     assert (found.qemu, found.libraries) == (tmp_path / "bin" / "qemu-aarch64", tmp_path / "sysroot")

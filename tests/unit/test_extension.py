@@ -25,7 +25,7 @@ from hatch_torch_ext.facts.manifest import ORIGIN, Origin, origin_to_json
 from hatch_torch_ext.outlets import exact, extension, merging, parts, variantwheels
 from hatch_torch_ext.remote import settings
 from hatch_torch_ext.remote.http import Http
-from hatch_torch_ext.resolve import published
+from hatch_torch_ext.resolve import available
 from hatch_torch_ext.values import Entry
 from loopback import serving
 from merged import merge_wheels
@@ -349,7 +349,7 @@ def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyP
             index.add(name.encode(), name)
         monkeypatch.setenv("UV_DEFAULT_INDEX", index.simple)
         with Http(settings.of_environ(os.environ)) as http:
-            fetched = published.fetch("My.Pkg==1.0", http, tmp_path)
+            fetched = available.fetch("My.Pkg==1.0", http, tmp_path)
             assert [path.name for path in fetched] == sorted(expected)
             assert {path.name: path.read_text() for path in fetched} == {name: name for name in expected}
             for text, why in (
@@ -358,11 +358,11 @@ def test_published_wheels_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 ("my-pkg==3", "No index has a wheel of my-pkg 3. Download it, and name the file"),
             ):
                 with pytest.raises(ConfigurationError) as caught:
-                    published.fetch(text, http, tmp_path)
+                    available.fetch(text, http, tmp_path)
                 assert why in str(caught.value)
             index.fault = 404
             with pytest.raises(ConfigurationError, match="Download the wheel by other means, and name the file"):
-                published.fetch("my-pkg==1.0", http, tmp_path)
+                available.fetch("my-pkg==1.0", http, tmp_path)
 
 
 def test_a_newer_manifest_names_what_reads_it(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext import backend
+from hatch_torch_ext import backend, config
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.config import folders
 from hatch_torch_ext.config.options import Options
 from hatch_torch_ext.hooks import shipping
 
@@ -27,7 +26,7 @@ def package(
 ) -> tuple[str, Path]:
     """Return what is found without a fault."""
     options = Options(raw={} if named is None else {"package": named}, problems=[])
-    found = folders.package(options, root, project, sources)
+    found = config._package(options, root, project, sources)
     assert options.problems == []
     return found
 
@@ -35,15 +34,15 @@ def package(
 def faults(root: Path, *, project: str = "my-pkg", **raw: str) -> list[str]:
     """Return the faults of `package` and `source`."""
     options = Options(raw=raw, problems=[])
-    folders.package(options, root, project)
-    folders.source(options, root)
+    config._package(options, root, project)
+    config._source(options, root)
     return options.problems
 
 
 def test_usual_places(project: Path) -> None:
     """The package in `src`, CMakeLists.txt in `csrc`."""
     assert package(project) == ("my_pkg", project / "src" / "my_pkg")
-    assert folders.source(Options(raw={}, problems=[]), project) == project / "csrc"
+    assert config._source(Options(raw={}, problems=[]), project) == project / "csrc"
 
 
 def test_places_in_the_root(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_places_in_the_root(tmp_path: Path) -> None:
     (tmp_path / "my_pkg").mkdir()
     (tmp_path / "CMakeLists.txt").touch()
     assert package(tmp_path) == ("my_pkg", tmp_path / "my_pkg")
-    assert folders.source(Options(raw={}, problems=[]), tmp_path) == tmp_path
+    assert config._source(Options(raw={}, problems=[]), tmp_path) == tmp_path
 
 
 @pytest.mark.performs("create it", "create one")
@@ -117,7 +116,7 @@ def test_source_outside_the_project(tmp_path: Path, project: Path) -> None:
     """CMakeLists.txt may lie beside the project, as where Python is one part of a larger source tree."""
     root = project / "python"
     root.mkdir()
-    assert folders.source(Options(raw={"source": "../csrc"}, problems=[]), root) == tmp_path / "csrc"
+    assert config._source(Options(raw={"source": "../csrc"}, problems=[]), root) == tmp_path / "csrc"
 
 
 def test_package_that_does_not_exist(project: Path) -> None:
@@ -168,7 +167,7 @@ def test_package_where_the_wheel_takes_it_from(tmp_path: Path, sources: dict[str
 def test_places_of_the_wheels_configuration_are_named(tmp_path: Path) -> None:
     """Where nothing is found, the folders that the wheel's configuration names were looked at as well."""
     options = Options(raw={}, problems=[])
-    folders.package(options, tmp_path, "my-pkg", {"bindings/python/": "", "data/": "my_pkg/data/"})
+    config._package(options, tmp_path, "my-pkg", {"bindings/python/": "", "data/": "my_pkg/data/"})
     assert options.problems == [
         "No folder `src/my_pkg`, `my_pkg` or `bindings/python/my_pkg` for the package of project `my-pkg`; create it, "
         f"or name another package with option `package` {HOOK}"
@@ -212,7 +211,7 @@ def test_an_sdist_without_the_sources_of_cmake(project: Path) -> None:
     (root / "my_pkg").mkdir(parents=True)
     (root / "my_pkg" / "__init__.py").touch()
     (root / "pyproject.toml").write_text('[project]\nname = "my-pkg"\nversion = "1"\n')
-    source = folders.source(Options(raw={"source": "../csrc"}, problems=[]), root)
+    source = config._source(Options(raw={"source": "../csrc"}, problems=[]), root)
     (source / "ops.cpp").touch()
     packed = shipping.of_sdist(str(root))
     found = re.search(r"`ln -s (\S+) csrc`", shipping.sdist_lacks_cmake(str(root), source, packed) or "")
@@ -221,7 +220,7 @@ def test_an_sdist_without_the_sources_of_cmake(project: Path) -> None:
     (root / "csrc").symlink_to(found[1])
     packed = shipping.of_sdist(str(root))
     assert {"csrc/CMakeLists.txt", "csrc/ops.cpp"} <= packed.relative
-    assert folders.source(Options(raw={"source": "csrc"}, problems=[]), root) == source
+    assert config._source(Options(raw={"source": "csrc"}, problems=[]), root) == source
     assert shipping.sdist_lacks_cmake(str(root), source, packed) is None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hatch_torch_ext.environments import homes
+from hatch_torch_ext.environments import program
 
 VARIABLES = ("HATCH_CONFIG", "HATCH_DATA_DIR", "HATCH_TORCH_EXT_CACHE", "UV_CACHE_DIR")
 
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_home_that_can_be_made_is_left_alone(home: Path) -> None:
     """If hatch and uv can make their folders, nothing is set, printed or made."""
     said: list[str] = []
-    homes.replace(said.append)
+    program.replace_home(said.append)
     assert (said, home.exists(), [name for name in VARIABLES if name in os.environ]) == ([], False, [])
 
 
@@ -38,8 +38,8 @@ def test_what_is_used_instead_is_reported_once(home: Path) -> None:
     home.touch()
     os.environ["UV_CACHE_DIR"] = "/mine"
     said: list[str] = []
-    homes.replace(said.append)
-    homes.replace(said.append)
+    program.replace_home(said.append)
+    program.replace_home(said.append)
     folder = Path(tempfile.gettempdir(), f"hatch-torch-ext-{os.geteuid()}")
     assert said == [
         f"this process (uid {os.geteuid()}) cannot use {home}/.config/hatch/config.toml, {home}/.local/share/hatch, "
@@ -63,14 +63,14 @@ def test_what_the_message_says_to_set_is_enough(
     with monkeypatch.context() as patch:
         for name in VARIABLES:
             patch.setenv(name, "")
-        homes.replace(said.append)
+        program.replace_home(said.append)
     (line,) = said
     if way == "HOME":
         monkeypatch.setenv("HOME", str(tmp_path))
     else:
         for name in line.partition("or the variables ")[2].split(", "):
             monkeypatch.setenv(name, str(tmp_path / name))
-    homes.replace(said.append)
+    program.replace_home(said.append)
     assert said == [line]
 
 
@@ -81,7 +81,7 @@ def test_a_folder_that_others_can_write_is_not_used(home: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     said: list[str] = []
-    homes.replace(said.append)
+    program.replace_home(said.append)
     (line,) = said
     assert f", nor {folder} instead: set HOME to a folder that it can write, or the variables HATCH_CONFIG, " in line
     assert not any(name in os.environ for name in VARIABLES)
@@ -94,7 +94,7 @@ def test_environments_are_where_the_configuration_says(home: Path) -> None:
     (home / "file").touch()
     file.write_text('[dirs]\ndata = "~/file/in the way"\n', encoding="utf-8")
     said: list[str] = []
-    homes.replace(said.append)
+    program.replace_home(said.append)
     assert f"cannot use {home}/file/in the way: " in said[0]
     assert "hatch with its defaults" not in said[0]
 
@@ -116,18 +116,18 @@ def test_hatchs_own_configuration_at_fault(home: Path, *, text: str | None, outp
         file.parent.mkdir(parents=True)
         file.write_text(text, encoding="utf-8")
     said = f"Correct {file}, which is hatch's own configuration, or name another file with `HATCH_CONFIG`."
-    assert homes.fault(os.environ, output) == (said if at_fault else None)
+    assert program.home_fault(os.environ, output) == (said if at_fault else None)
     if at_fault and "parsing" not in output:
         (home / "other.toml").touch()
         (variable,) = re.findall(r"`(\w+)`", said)
-        assert homes.fault({**os.environ, variable: str(home / "other.toml")}, output) is None
+        assert program.home_fault({**os.environ, variable: str(home / "other.toml")}, output) is None
         file.write_text("", encoding="utf-8")
-        assert homes.fault(os.environ, output) is None
+        assert program.home_fault(os.environ, output) is None
 
 
 def test_a_named_configuration_that_is_not_there(home: Path) -> None:
     """The variable is what to correct, or to unset."""
-    assert homes.fault({"HATCH_CONFIG": f"{home}/none.toml"}, "does not exist") == (
+    assert program.home_fault({"HATCH_CONFIG": f"{home}/none.toml"}, "does not exist") == (
         f"Correct {home}/none.toml, which is hatch's own configuration, or name another file with `HATCH_CONFIG`, or "
         "`unset HATCH_CONFIG`."
     )

@@ -14,22 +14,19 @@ import disk
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import (
-    assembling,
     cmakelists,
     imports,
     migrating,
-    packing,
     project,
     pyproject,
     recording,
     served,
     splitting,
-    stamps,
     targets,
 )
-from hatch_torch_ext.init.first_matrix import Wanted
 from hatch_torch_ext.init.migration import Migration
 from hatch_torch_ext.init.recording import Extension, Note, Recording
+from hatch_torch_ext.init.served import Wanted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -427,12 +424,15 @@ def test_the_matrix(tmp_path: Path) -> None:
 
 def test_pythons_that_are_named() -> None:
     """Classifiers or a range name them, as far as the chosen releases have them; else all that those have."""
-    every = served.pythons({}, ["2.8", "2.9"])
+    every = served.admitted_pythons({}, ["2.8", "2.9"])
     assert every == ["3.10", "3.11", "3.12", "3.13"]
-    assert served.pythons({"classifiers": ["Programming Language :: Python :: 3.10"]}, ["2.8", "2.9"]) == every[:1]
-    assert served.pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}, ["2.8", "2.9"]) == every
-    assert served.pythons({"python_requires": ">=3.8,<3.12"}, ["2.8", "2.9"]) == every[:2]
-    assert served.pythons({"python_requires": "<3"}, ["2.8", "2.9"]) == every
+    assert (
+        served.admitted_pythons({"classifiers": ["Programming Language :: Python :: 3.10"]}, ["2.8", "2.9"])
+        == every[:1]
+    )
+    assert served.admitted_pythons({"classifiers": ["Programming Language :: Python :: 3.5"]}, ["2.8", "2.9"]) == every
+    assert served.admitted_pythons({"python_requires": ">=3.8,<3.12"}, ["2.8", "2.9"]) == every[:2]
+    assert served.admitted_pythons({"python_requires": "<3"}, ["2.8", "2.9"]) == every
 
 
 def test_releases_that_are_named() -> None:
@@ -517,12 +517,12 @@ def test_a_file_with_torchs_version_is_each_variants_own(tmp_path: Path) -> None
     metadata = {"name": "pkg", "version": "1.5", "packages": ["pkg"]}
     cpu = Recording(extensions=(extension(),), metadata=metadata, notes=notes, packed=packed, stamps=written)
     cuda = replace(cpu, stamps=(("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = True\n"),))
-    found = assembling.assemble(tmp_path, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    found = migrating.assemble(tmp_path, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
     files = dict(found.files)
     assert 'exclude = ["/pkg/_built.py"]' in files["pyproject.toml"]
     assert files["CMakeLists.txt"].endswith(f"""\
 
-{stamps.WHY}
+{cmakelists.WHY}
 file(CONFIGURE OUTPUT _built.py @ONLY CONTENT [=[
 TORCH = '@Torch_VERSION@'
 CUDA = True
@@ -530,9 +530,9 @@ CUDA = True
 install(FILES ${{CMAKE_CURRENT_BINARY_DIR}}/_built.py DESTINATION .)
 """)
     assert [note.text for note in found.notes] == ["writes `elsewhere.py` while it runs"]
-    (stamp,) = stamps.of(cpu, cuda, "pkg")
-    assert "\n".join(stamps.commands([stamp], with_cuda=True)).startswith(f"""
-{stamps.WHY}
+    (stamp,) = cmakelists.stamps_of(cpu, cuda, "pkg")
+    assert "\n".join(cmakelists._stamped([stamp], with_cuda=True)).startswith(f"""
+{cmakelists.WHY}
 if(WITH_CUDA)
 file(CONFIGURE OUTPUT _built.py @ONLY CONTENT [=[
 TORCH = '@Torch_VERSION@'
@@ -922,13 +922,13 @@ def test_a_first_matrix_is_small(tmp_path: Path) -> None:
     cpu = recorded(extension(), **metadata)
     cuda = recorded(extension(kind="cuda", sources=("a.cpp", "k.cu")), **metadata)
     for other, releases in ((cpu, 2), (cuda, 1)):
-        made = assembling.assemble(tmp_path, cpu, other, [])
+        made = migrating.assemble(tmp_path, cpu, other, [])
         assert (made.entries, len(made.torch)) == (2, releases)
         assert made.wider is not None
         assert made.wider.startswith("hatch-torch-ext matrix --add torch=2.")
         assert "(the project names 3.1" in made.wider
     wanted = Wanted(torch=["2.8", "2.9", "2.10"], pythons=["3.11", "3.12"])
-    exact = assembling.assemble(tmp_path, cpu, cpu, [], wanted=wanted)
+    exact = migrating.assemble(tmp_path, cpu, cpu, [], wanted=wanted)
     assert (exact.entries, exact.wider) == (6, None)
 
 
@@ -1066,7 +1066,7 @@ def test_a_version_of_versioneer_is_reported_once(tmp_path: Path) -> None:
     metadata = {"name": "pkg", "version": "0+unknown", "packages": ["pkg"]}
     for notes, number in (((about,), 0), ((), 1)):
         recording = Recording(extensions=(extension(),), metadata=metadata, notes=notes)
-        found = assembling.assemble(tmp_path, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+        found = migrating.assemble(tmp_path, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
         assert sum("worked out by setup.py" in each for each in texts(found.notes)) == number
 
 
@@ -1081,7 +1081,7 @@ def test_many_files_from_elsewhere_are_one_note(tmp_path: Path) -> None:
         "project": {"name": "pkg", "version": "1"},
         "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["pkg"]}}}}},
     }
-    found = packing.of(tmp_path, document, packed)
+    found = pyproject.packing(tmp_path, document, packed)
     assert dict(found.force_include) == {name: f"pkg/zoo/{name}" for name in names}
     assert [each.text for each in found.notes] == [
         "setuptools packs 4 files and folders of `configs/` as `pkg/zoo/configs`: `force-include` of pyproject.toml "
@@ -1099,12 +1099,12 @@ def test_files_of_git_are_left_out(tmp_path: Path) -> None:
         "project": {"name": "pkg", "version": "1"},
         "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["pkg"]}}}}},
     }
-    found = packing.of(tmp_path, document, packed)
+    found = pyproject.packing(tmp_path, document, packed)
     assert (found.exclude, found.artifacts, found.force_include) == ((), (), ())
-    assert [each.text for each in found.notes] == [packing.NEVER.format("pkg/glm/.git")]
+    assert [each.text for each in found.notes] == [pyproject.NEVER.format("pkg/glm/.git")]
     # A setup() without `packages` packs none: what loads the variant is packed all the same, and may not be there yet.
     for own in (packed[0], ("pkg/sub/__init__.py", "pkg/sub/__init__.py")):
-        exclude = packing.of(tmp_path, document, [], own=own).exclude
+        exclude = pyproject.packing(tmp_path, document, [], own=own).exclude
         assert "/pkg/" not in exclude
         assert "/pkg/__init__.py" not in exclude or own != packed[0]
         assert any(each.startswith("/pkg/glm") or each == "*.hpp" for each in exclude)

@@ -8,9 +8,9 @@ import pytest
 import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.init import assembling, keeping, migrating
-from hatch_torch_ext.init.first_matrix import Wanted
+from hatch_torch_ext.init import keeping, migrating
 from hatch_torch_ext.init.recording import Extension, Note, Recording
+from hatch_torch_ext.init.served import Wanted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def of_setup(root: Path, *names: str, cmake: dict[str, Any] | None = None, **met
     declared = tuple(Extension(name=name, kind="other", sources=()) for name in names)
     notes = (Note(line=3, text="the command `build_ext` is replaced by `B`"),)
     recording = Recording(extensions=declared, metadata=said, notes=notes, cmake=cmake)
-    return assembling.assemble(root, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    return migrating.assemble(root, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
 
 
 def hook(migration: Migration) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_a_setup_that_runs_cmake_itself(tmp_path: Path) -> None:
     given = {"source": ".", "args": ["-DX=1", "-DCMAKE_BUILD_TYPE=Release", "-DONLY=cpu"]}
     cpu = Recording(extensions=(), metadata=said, notes=runs, commanded=given)
     cuda = Recording(extensions=(), metadata=said, notes=runs, commanded={"source": ".", "args": ["-DX=1"]})
-    migration = assembling.assemble(root, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    migration = migrating.assemble(root, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
     assert [note.text for note in migration.notes] == ["runs `protoc x`"]
     assert hook(migration)["hooks"]["torch-ext"]["cmake"] == {"args": ["-DX=1"]}
     one, other = (f"install(TARGETS {name} LIBRARY DESTINATION .)\n" for name in ("ops", "more"))

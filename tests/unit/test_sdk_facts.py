@@ -12,7 +12,7 @@ import disk
 import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.sdk import check, facts, narrowed, stubs
+from hatch_torch_ext.sdk import check, exports, facts, narrowed
 from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def torch(
     }
     disk.write(folder, files)
     (folder / "lib").mkdir()
-    (folder / "lib/libc10.so").write_bytes(stubs.stub("libc10.so", "x86_64", exports=symbols))
+    (folder / "lib/libc10.so").write_bytes(exports.stub("libc10.so", "x86_64", exports=symbols))
     return folder
 
 

@@ -13,7 +13,7 @@ from elftools.elf.sections import SymbolTableSection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatch_torch_ext.sdk import exports, stubs
+from hatch_torch_ext.sdk import exports
 from hatch_torch_ext.store import Store
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NAMES = st.lists(st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, ma
 @given(st.sampled_from(["libtorch.so", "libtorch_cpu.so", "libgomp-a34b3233.so.1"]), NAMES)
 def test_soname_and_exports(soname: str, names: list[str]) -> None:
     """A reader finds the SONAME, the exported names, and each name by the hash table."""
-    elf = ELFFile(io.BytesIO(stubs.stub(soname, "x86_64", exports=names)))
+    elf = ELFFile(io.BytesIO(exports.stub(soname, "x86_64", exports=names)))
     dynamic, symbols, table = (elf.get_section_by_name(name) for name in (".dynamic", ".dynsym", ".hash"))
     assert isinstance(dynamic, DynamicSection)
     assert isinstance(symbols, SymbolTableSection)
@@ -39,28 +39,28 @@ def test_soname_and_exports(soname: str, names: list[str]) -> None:
 @pytest.mark.parametrize(("machine", "code"), [("x86_64", "EM_X86_64"), ("aarch64", "EM_AARCH64")])
 def test_machines(machine: str, code: str) -> None:
     """Each machine's stub says that it is for it."""
-    assert ELFFile(io.BytesIO(stubs.stub("libc10.so", machine)))["e_machine"] == code
+    assert ELFFile(io.BytesIO(exports.stub("libc10.so", machine)))["e_machine"] == code
 
 
 def test_unknown_machine() -> None:
     """A machine that is not known is an error here, not a file that no linker takes."""
     with pytest.raises(KeyError):
-        stubs.stub("libc10.so", "riscv64")
+        exports.stub("libc10.so", "riscv64")
 
 
 def test_folder_is_made_once(tmp_path: Path) -> None:
     """The same names give the same folder of the store, in any order; others another one."""
     store = Store(tmp_path)
-    first = stubs.folder(store, ["libb.so", "liba.so"], "x86_64")
+    first = exports.folder(store, ["libb.so", "liba.so"], "x86_64")
     assert sorted(path.name for path in first.iterdir()) == ["finished.json", "liba.so", "libb.so"]
-    assert stubs.folder(store, ["liba.so", "libb.so"], "x86_64") == first
-    assert stubs.folder(store, ["liba.so"], "x86_64") != first
+    assert exports.folder(store, ["liba.so", "libb.so"], "x86_64") == first
+    assert exports.folder(store, ["liba.so"], "x86_64") != first
 
 
 def test_exports_are_read_back(tmp_path: Path) -> None:
     """The fast reader of exported names finds those of a stub, sorted."""
     file = tmp_path / "lib.so"
-    file.write_bytes(stubs.stub("lib.so", "x86_64", exports=["b", "a"]))
+    file.write_bytes(exports.stub("lib.so", "x86_64", exports=["b", "a"]))
     assert exports.read(file) == ["a", "b"]
 
 

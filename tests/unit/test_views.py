@@ -14,10 +14,9 @@ from hatch_torch_ext import cli
 from hatch_torch_ext.base import redact
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.pipeline.events import Begun, Compiled, Done, Ended, Event, Failed, Machine, Note, Progress, Step
-from hatch_torch_ext.views import shown, timeline
+from hatch_torch_ext.views import GitHub, Plain, shown, timeline
 from hatch_torch_ext.views.board import Board, clock
 from hatch_torch_ext.views.live import Live
-from hatch_torch_ext.views.plain import GitHub, Plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,14 +154,14 @@ def test_github_folds_annotates_and_sums_up(tmp_path: Path) -> None:
 )
 def test_places_of_errors(line: str, expected: str, tmp_path: Path) -> None:
     """Each compiler has its own form of a place; a path outside of the project is not shortened."""
-    from hatch_torch_ext.views.plain import places  # noqa: PLC0415
+    from hatch_torch_ext.views import places  # noqa: PLC0415
 
     assert list(places(f"said:\n{line}", tmp_path / "csrc", tmp_path, title="m")) == [expected]
 
 
 def test_an_error_is_annotated_once(tmp_path: Path) -> None:
     """The last lines of the output, which follow the first errors, name them again; GitHub shows ten of all."""
-    from hatch_torch_ext.views.plain import places  # noqa: PLC0415
+    from hatch_torch_ext.views import places  # noqa: PLC0415
 
     message = """the first errors:
   CMake Error at CMakeLists.txt:5 (message): This is no good.

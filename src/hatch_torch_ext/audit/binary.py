@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.facts import policy, sonames
+from hatch_torch_ext.facts import owners, policy
 from hatch_torch_ext.facts.content import windows
 
 if TYPE_CHECKING:
@@ -268,4 +268,4 @@ def check_cuda(subject: Subject) -> Iterator[Finding]:
 
 def _taken(binary: AuditedBinary) -> list[str]:
     """Return the functions of the shared CUDA runtime that the file needs: they are those with its version."""
-    return sorted(symbol for symbol, version in binary.elf.symbol_versions if sonames.stem(version) == RUNTIME)
+    return sorted(symbol for symbol, version in binary.elf.symbol_versions if owners.stem(version) == RUNTIME)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.binary import ORIGIN, is_build_path
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.facts import owners, policy, sonames
+from hatch_torch_ext.facts import owners, policy
 from hatch_torch_ext.facts.content import has_cpp_runtime
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def check(subject: Subject) -> Iterator[Finding]:
             having.setdefault(binary.name, []).append(binary)
     for binary in subject.binaries:
         yield from _bundled(binary, subject)
-        for name in filter(sonames.is_python, binary.elf.needed):
+        for name in filter(owners.is_python, binary.elf.needed):
             yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
         other = (name for name in unknown(binary, subject) if not is_build_path(name))
-        if missing := [name for name in other if not sonames.is_python(name)]:
+        if missing := [name for name in other if not owners.is_python(name)]:
             message = f"needs {some(missing)}: not in the wheel, not of torch or its requirements, not of the system"
             yield finding("missing-library", binary.place, message, variant=subject.variant)
         yield from _processes(binary, subject)
@@ -69,7 +69,7 @@ def _unreachable(
 def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """Find needs for a runtime that must be in the process first, unless `exclude` says that every user has it."""
     for name in binary.elf.needed:
-        what = sonames.process_runtime(name)
+        what = owners.process_runtime(name)
         if what is None or name in subject.own_names or subject.external.get(name) == "author":
             continue
         message = (
@@ -86,7 +86,7 @@ def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     """
     shares = binary.is_module or any(symbol.startswith("_Z") for symbol in binary.elf.undefined)
     shares = shares or owners.registers(binary.elf.undefined)
-    shares = shares and not any(map(sonames.is_cpp_runtime, binary.elf.needed))
+    shares = shares and not any(map(owners.is_cpp_runtime, binary.elf.needed))
     if shares and has_cpp_runtime(binary.elf.path):
         message = (
             "has the C++ runtime in it, beside the one that torch loads: streams write no numbers, and an "
@@ -113,29 +113,29 @@ def unknown(binary: AuditedBinary, subject: Subject) -> list[str]:
 def _provided(name: str, met: policy.Policy) -> bool:
     return (
         met.guarantees(name)
-        or sonames.is_driver(name)
-        or sonames.is_torch(name)
-        or sonames.is_cuda(name)
-        or sonames.is_openmp(name)
-        or sonames.is_desktop(name)
-        or sonames.process_runtime(name) is not None
+        or owners.is_driver(name)
+        or owners.is_torch(name)
+        or owners.is_cuda(name)
+        or owners.is_openmp(name)
+        or owners.is_desktop(name)
+        or owners.process_runtime(name) is not None
     )
 
 
 def _bundled(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     names = {binary.name, binary.elf.soname or binary.name}
-    if any(sonames.is_torch(name) for name in names):
+    if any(owners.is_torch(name) for name in names):
         yield finding("bundled-torch", binary.place, "is a library of torch itself", variant=subject.variant)
-    elif any(sonames.is_cuda(name) for name in names):
+    elif any(owners.is_cuda(name) for name in names):
         yield finding("bundled-cuda", binary.place, "is a library of CUDA", variant=subject.variant)
-    elif any(sonames.is_openmp(name) for name in names):
+    elif any(owners.is_openmp(name) for name in names):
         message = "is an OpenMP runtime beside torch's own: threads are started twice, or pinned to one core"
         yield finding("openmp-twice", binary.place, message, variant=subject.variant)
-    elif what := next(filter(None, map(sonames.process_runtime, sorted(names))), None):
+    elif what := next(filter(None, map(owners.process_runtime, sorted(names))), None):
         yield finding(
             "bundled-runtime", binary.place, f"is {what}, of which a process has one", variant=subject.variant
         )
-    elif any(sonames.is_desktop(name) for name in names):
+    elif any(owners.is_desktop(name) for name in names):
         message = "is a part of the graphics driver or the desktop, which must be the one that runs there"
         yield finding("bundled-runtime", binary.place, message, variant=subject.variant)
 
@@ -145,14 +145,14 @@ def _openmp(subject: Subject) -> Iterator[Finding]:
     users: dict[str, str] = {}
     for binary in subject.binaries:
         for name in binary.elf.needed:
-            if sonames.is_openmp(name):
+            if owners.is_openmp(name):
                 users.setdefault(name, binary.place)
-    theirs = sorted(name for name in subject.provided if sonames.is_openmp(name))
+    theirs = sorted(name for name in subject.provided if owners.is_openmp(name))
     for name, place in sorted(users.items()):
         if theirs and name not in theirs:
             message = f"needs {name}, but the OpenMP runtime of this torch is {', '.join(theirs)}"
             yield finding("openmp-twice", place, message, variant=subject.variant)
-    kinds = {sonames.stem(name): name for name in users}
+    kinds = {owners.stem(name): name for name in users}
     if not theirs and len(kinds) > 1:
         message = f"needs {' and '.join(sorted(kinds.values()))} in one process"
         yield finding("openmp-twice", min(users.values()), message, variant=subject.variant)

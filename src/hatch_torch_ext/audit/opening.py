@@ -18,7 +18,7 @@ from hatch_torch_ext.audit import symbols
 from hatch_torch_ext.audit.findings import Finding, finding
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.facts import owners, sonames
+from hatch_torch_ext.facts import owners
 from hatch_torch_ext.resources import _variants
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ class Opened:
 
 def expects_another(binary: AuditedBinary, here: Facts) -> str | None:
     """Return which need of a foreign file asks for another build of torch than that of ``here``, or None."""
-    major = next((sonames.version(name) for name in binary.elf.needed if sonames.stem(name) == "libcudart"), "")
+    major = next((owners.version(name) for name in binary.elf.needed if owners.stem(name) == "libcudart"), "")
     cuda = here["backend"].removeprefix("CUDA ") if here["backend"].startswith("CUDA ") else None
-    of_cuda = [name for name in binary.elf.needed if sonames.is_cuda(name) and not sonames.is_driver(name)]
-    of_cuda += [name for name in binary.elf.needed if sonames.is_torch(name) and "_cuda" in name]
+    of_cuda = [name for name in binary.elf.needed if owners.is_cuda(name) and not owners.is_driver(name)]
+    of_cuda += [name for name in binary.elf.needed if owners.is_torch(name) and "_cuda" in name]
     if of_cuda and cuda is None:
         return of_cuda[0]
     if major and cuda is not None and major.partition(".")[0] != cuda.partition(".")[0]:
@@ -148,7 +148,7 @@ def open_all(
     # A module may need the operators of its variant's libraries: those are opened first, as by the loader.
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
     found: list[Finding] = []
-    preload = sorted({name for binary in binaries for name in binary.elf.needed if sonames.is_sanitizer(name)})
+    preload = sorted({name for binary in binaries for name in binary.elf.needed if owners.is_sanitizer(name)})
     opened: dict[str, frozenset[str]] = {}
     while left:
         files = [(binary.elf.path, _module(binary, package)) for binary in left]

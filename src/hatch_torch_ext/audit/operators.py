@@ -1,7 +1,11 @@
-"""Operators and classes: generic namespaces, and what two files of one variant register.
+"""Operators and classes: generic namespaces, what two files of a variant register, what a linker left out.
 
 For a file that was opened, what it really registered counts; else what its bytes and its build show
 (``facts.registered``). What remains unknown is not a fault.
+
+A linker takes an object file out of a static library only where something needs a name that the file defines. Nothing
+needs a registration. The real libraries of torch need names too, of the C++ standard library above all, and some
+linkers (mold) look for these in the project's static libraries: a plain build may have a registration by that accident.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.elf import image
 from hatch_torch_ext.facts import owners, registered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
     from hatch_torch_ext.facts.registered import Namespaces, Registered
@@ -155,3 +161,41 @@ def _twice(found: Mapping[AuditedBinary, _Read], subject: Subject) -> Iterator[F
         whole |= dict.fromkeys(read.spaces.whole - whole.keys(), binary.place)
         macros |= dict.fromkeys(read.spaces.unknown - macros.keys(), binary.place)
         operators |= dict.fromkeys(read.operators - operators.keys(), binary.place)
+
+
+def check_archives(subject: Subject, archives: Sequence[tuple[str, Path]]) -> Iterator[Finding]:
+    """Find the static libraries whose registrations no file of the variant has.
+
+    ``archives`` are (file name of a library, static library that it links). Where a library that links one registers
+    anything, that is taken for what the static library has.
+    """
+    registering = [item for item in subject.binaries if owners.registers(item.symbols)]
+    for path in sorted({path for _, path in archives}):
+        stems = {owners.stem(name) for name, each in archives if each == path}
+        linking = [item for item in subject.binaries if owners.stem(item.name) in stems]
+        if not linking or any(item in registering for item in linking):
+            continue
+        try:
+            members = [name for name, symbols in image.undefined_of_members(path) if owners.registers(symbols)]
+            found = registered.read(path) if members else registered.Registered()
+        except OSError:
+            continue
+        if members and not any(
+            _common(found, registered.read(item.unstripped or item.elf.path)) for item in registering
+        ):
+            message = (
+                f"links {path.name}, of which {some(members)} registers with torch, and has none of it: the linker "
+                "left it out, since nothing calls it"
+            )
+            yield finding("not-registered", linking[0].place, message, variant=subject.variant)
+
+
+def _common(one: registered.Registered, other: registered.Registered) -> bool:
+    """Say whether two files register something under one name."""
+    pairs = (
+        (one.whole, other.whole),
+        (one.fragments, other.fragments),
+        (one.schemas, other.schemas),
+        (one.classes, other.classes),
+    )
+    return any(not first.isdisjoint(second) for first, second in pairs)

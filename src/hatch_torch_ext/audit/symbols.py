@@ -12,7 +12,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.base.errors import ElfError
-from hatch_torch_ext.facts import owners, policy, releases, sonames
+from hatch_torch_ext.facts import owners, policy, releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -234,7 +234,7 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
         and not owners.PYTHON_SYMBOL.match(symbol)
         and symbol not in _LINKERS
     ]
-    cudas = [symbol for symbol in left if sonames.cuda_owner(symbol)]
+    cudas = [symbol for symbol in left if owners.cuda_owner(symbol)]
     yield from _of_cuda(binary, cudas, subject)
     theirs = subject.external.keys() & set(binary.elf.needed)
     if unknown(binary, subject) or not theirs <= subject.beside.keys():
@@ -295,10 +295,10 @@ def _of_cuda(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Ite
     if not symbols:
         return
     loaded = _loaded(binary, subject)
-    stems = {sonames.stem(name) for name in loaded}
+    stems = {owners.stem(name) for name in loaded}
     by_library: dict[str, list[str]] = {}
     for symbol in symbols:
-        library = sonames.cuda_owner(symbol)
+        library = owners.cuda_owner(symbol)
         if library is not None and library not in stems:
             by_library.setdefault(library, []).append(symbol)
     for library, names in sorted(by_library.items()):
@@ -313,7 +313,7 @@ def _of_cuda(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Ite
             binary.place,
             message,
             variant=subject.variant,
-            remedy=f"Link the library: {sonames.cmake_link(library, target)}.",
+            remedy=f"Link the library: {owners.cmake_link(library, target)}.",
             warning=bool(by_torch or others),
         )
 
@@ -341,10 +341,7 @@ def _opaque(binary: AuditedBinary, subject: Subject) -> bool:
         return True
     known = subject.own_names | subject.beside.keys()
     return any(
-        name not in known
-        and not sonames.is_torch(name)
-        and sonames.gpu_prefixes(name) is None
-        and not has_versions(name)
+        name not in known and not owners.is_torch(name) and owners.gpu_prefixes(name) is None and not has_versions(name)
         for name in binary.elf.needed
     )
 
@@ -450,7 +447,7 @@ def _others(symbols: list[str], subject: Subject) -> str:
 
 
 def _reached(needed: Iterable[str]) -> set[str]:
-    direct = [name for name in needed if sonames.is_torch(name)]
+    direct = [name for name in needed if owners.is_torch(name)]
     return {*direct, *(name for library in direct for name in CLOSURE.get(library, ()))}
 
 
@@ -461,5 +458,5 @@ def _owner(symbol: str, exports: Mapping[str, frozenset[str]], *, besides: set[s
 def _unknown(reached: set[str], subject: Subject) -> bool:
     """Return whether the exports of a library that ld.so searches are unknown, so that absence proves nothing."""
     exports = subject.exports or {}
-    has = {name for name in subject.provided if sonames.is_torch(name)} or set(exports)
+    has = {name for name in subject.provided if owners.is_torch(name)} or set(exports)
     return not (reached & has) - NAMES_NOTHING <= exports.keys()

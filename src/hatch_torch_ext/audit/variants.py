@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit import archives, binary, libraries, opening, operators, python, symbols
+from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
 from hatch_torch_ext.base.errors import ElfError
-from hatch_torch_ext.facts import releases, sonames
+from hatch_torch_ext.facts import owners, releases
 from hatch_torch_ext.facts.variant import SHARED
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def audit_variant(
         )
     found += opened.findings
     found += check(subject, opened=opened.operators)
-    found += archives.check(subject, tree.archives)
+    found += operators.check_archives(subject, tree.archives)
     found += binary.beyond_all_policies(binaries, variant=subject.variant)
     return settle(found, ignore=config.ignore)
 
@@ -163,7 +163,7 @@ def _pybind11_internals(sdk: Sdk) -> frozenset[int]:
 def _unstripped(tree: InstallTree, path: str) -> Path | None:
     """Return the file as CMake installed it: the one of the same name, if there is only one."""
     name = path.rpartition("/")[2]
-    names = {name, sonames.plain(name)} if path.startswith(f"{SHARED}/") else {name}
+    names = {name, owners.plain(name)} if path.startswith(f"{SHARED}/") else {name}
     same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] in names]
     return same[0] if len(same) == 1 and elf.is_elf(same[0]) else None
 

@@ -6,10 +6,12 @@ No path leaves its root, and no two names get the same path.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json as _json
 import os
 import re
 import stat
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +28,13 @@ def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
         return _json.loads(text)
     except (RecursionError, MemoryError) as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def toml(text: str) -> dict[str, Any]:
+    """Return the TOML document ``text``. Raises ``ValueError`` for anything else."""
+    reader = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # hatchling requires tomli
+    document: dict[str, Any] = reader.loads(text)
+    return document
 
 
 def is_file(path: Path) -> bool:

@@ -30,13 +30,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run ``ci init``; return the exit status. An existing file that it did not write is not overwritten."""
     from hatch_torch_ext.base import atomic
-    from hatch_torch_ext.init import workflows
+    from hatch_torch_ext.init import fresh
 
     root = _repository(Path.cwd())
-    folder = root / workflows.FOLDER
+    folder = root / fresh.WORKFLOWS
     if not folder.resolve().is_relative_to(root.resolve()):
         raise ConfigurationError([f"{folder} is a link out of the repository: GitHub reads no workflow there."])
-    texts = {folder / name: text for name, text in workflows.texts(Path.cwd().relative_to(root)).items()}
+    texts = {folder / name: text for name, text in fresh.workflow_texts(Path.cwd().relative_to(root)).items()}
     if links := [path for path in texts if path.is_symlink()]:
         raise ConfigurationError(
             [f"{path} is a link, and GitHub reads no workflow from a link: remove it." for path in links]

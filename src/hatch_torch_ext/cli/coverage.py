@@ -16,7 +16,7 @@ from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import project, terminal
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.matrix import coverage, edit
+from hatch_torch_ext.matrix import coverage
 from hatch_torch_ext.pipeline import selection
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.remote.http import Http, Limits
@@ -140,8 +140,8 @@ def add(options: argparse.Namespace, found: Project, requested: Sequence[str]) -
         return Added(entries=(), file=file, before=before, after=before)
     by_hand = coverage.lines(blocks, ".".join(keys))
     try:
-        edited = edit.added(before.decode(), keys, blocks).encode()
-    except (edit.NotEditableError, UnicodeDecodeError) as error:
+        edited = coverage.added(before.decode(), keys, blocks).encode()
+    except (coverage.NotEditableError, UnicodeDecodeError) as error:
         raise ConfigurationError([_not_edited(file, str(error), by_hand)]) from error
     atomic.write(file, edited)
     with contextlib.ExitStack() as undo:

@@ -97,7 +97,7 @@ def _wheels(given: Sequence[str], folder: Path) -> list[Path]:
     """Return the wheels that are named, by path or as a published version, which is fetched into ``folder``."""
     from hatch_torch_ext.remote import settings
     from hatch_torch_ext.remote.http import Http
-    from hatch_torch_ext.resolve import published
+    from hatch_torch_ext.resolve import available
 
     found = []
     for text in given:
@@ -107,7 +107,7 @@ def _wheels(given: Sequence[str], folder: Path) -> list[Path]:
             raise ConfigurationError([f"{path(text)} is not a file: name a wheel, or `NAME==VERSION`"])
         else:
             with Http(settings.of_environ(os.environ)) as http:
-                found += published.fetch(text, http, folder)
+                found += available.fetch(text, http, folder)
     return found
 
 

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if options.name is not None:
         return _fresh(options)
     from hatch_torch_ext.init import build_toml, kernel_builder, migrating
-    from hatch_torch_ext.init.first_matrix import Wanted
+    from hatch_torch_ext.init.served import Wanted
 
     if build_toml.is_project(Path.cwd()):
         migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_alone=options.cpu)

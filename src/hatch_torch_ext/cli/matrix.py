@@ -109,25 +109,25 @@ def _jobs(
     options: argparse.Namespace, config: Config, entries: Sequence[Entry], selected: Sequence[Entry]
 ) -> list[dict[str, str]]:
     """Return the build jobs of a GitHub workflow, or with ``--tests`` its test jobs."""
-    from hatch_torch_ext.pipeline import github
+    from hatch_torch_ext.pipeline import shards
     from hatch_torch_ext.pipeline.memory import History
 
-    images, runners = github.pairs(options.images, "--images"), github.pairs(options.runners, "--runners")
+    images, runners = shards.pairs(options.images, "--images"), shards.pairs(options.runners, "--runners")
     times = History.named(options.times, [entry.name for entry in selected], root=config.root)
-    chosen = github.chosen(selected, options.entries)
+    chosen = shards.chosen(selected, options.entries)
     if options.tests:
-        return github.tests(chosen, runners, gpu=options.gpu_runner)
+        return shards.tests(chosen, runners, gpu=options.gpu_runner)
     left_out = [entry for entry in entries if entry not in chosen] if chosen != selected else ()
-    return github.builds(chosen, count=options.shards, images=images, runners=runners, times=times, left_out=left_out)
+    return shards.builds(chosen, count=options.shards, images=images, runners=runners, times=times, left_out=left_out)
 
 
 def _available(options: argparse.Namespace, config: Config, entries: Sequence[Entry]) -> int:
     from hatch_torch_ext.cli import coverage
-    from hatch_torch_ext.facts import builds
+    from hatch_torch_ext.facts import labels
 
     compared = coverage.compare(options, config, entries)
     found = compared.published
-    stale = list(builds.differences(found.builds)) if found.answered else []
+    stale = list(labels.differences(found.builds)) if found.answered else []
     lacking = [(row, table.machine) for table in compared.tables for row in table.rows if row.state != "served"]
     status = 1 if options.new and lacking else 0
     if options.json:

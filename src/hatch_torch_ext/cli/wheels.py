@@ -85,12 +85,11 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def run_compare(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext import compare
-    from hatch_torch_ext.compare import text
 
     found = compare.compare(options.old, options.new)
     if options.json:
         terminal.say_json(compare.to_json(found))
     else:
-        for line in text.lines(found):
+        for line in compare.lines(found):
             terminal.say(line)
     return 1 if found.count("lost") else 0

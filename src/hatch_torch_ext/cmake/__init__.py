@@ -18,17 +18,7 @@ from packaging.version import Version
 
 from hatch_torch_ext.base import escape, process
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
-from hatch_torch_ext.cmake import (
-    buildfolder,
-    failures,
-    launchers,
-    ninja,
-    package,
-    replies,
-    surroundings,
-    toolchainfile,
-    written,
-)
+from hatch_torch_ext.cmake import buildfolder, failures, launchers, ninja, package, replies, surroundings, toolchainfile
 from hatch_torch_ext.cmake.launchers import Share
 from hatch_torch_ext.values import InstallTree
 
@@ -108,18 +98,18 @@ def _compiled(
     first time, this is only seen where something has been written: what was done beside other entries is done again.
     """
     job = run.job
-    if distrusted := written.is_distrusted(job):
+    if distrusted := buildfolder.is_distrusted(job):
         turn.by_itself()
         ninja.forget(job.build)
-    before = written.snapshot(job)
+    before = buildfolder.snapshot(job)
     failure = None
     try:
         reply = _steps(run, configuring, turn, before, slots=slots, report=report, planned=planned)
     except EntryError as error:
         failure = error
-    changed = written.note(job, before)
+    changed = buildfolder.what_changed(job, before)
     if changed is not None:
-        written.distrust(job)
+        buildfolder.distrust(job)
         if turn.is_shared:
             turn.by_itself()
             return _compiled(run, configuring, turn, slots=slots, report=report, planned=planned)
@@ -129,7 +119,7 @@ def _compiled(
         report(changed)
     else:
         if distrusted:
-            written.trust(job)
+            buildfolder.trust(job)
         buildfolder.note(job, configuring, run.env, before)
     return reply
 
@@ -138,7 +128,7 @@ def _steps(
     run: _Runner,
     configuring: Sequence[str],
     turn: Turn,
-    before: Mapping[Path, written.State],
+    before: Mapping[Path, buildfolder.State],
     *,
     slots: Slots,
     report: Callable[[str], None],
@@ -152,8 +142,8 @@ def _steps(
         replies.query(job.build)
         with turn.configuring():
             run.configure(configuring)
-            if writes := written.note(job, before) is not None:
-                written.distrust(job)
+            if writes := buildfolder.what_changed(job, before) is not None:
+                buildfolder.distrust(job)
         if writes and turn.is_shared:  # before anything is compiled in vain
             turn.by_itself()
             run.configure(configuring)

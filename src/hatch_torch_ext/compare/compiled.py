@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.compare import schemas
-from hatch_torch_ext.compare.difference import Difference, Verdict
-from hatch_torch_ext.facts import registered, sonames
+from hatch_torch_ext.compare.distribution import Difference, Verdict
+from hatch_torch_ext.facts import owners, registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hatch_torch_ext.compare.difference import Topic
-    from hatch_torch_ext.compare.distribution import Compiled, Distribution
+    from hatch_torch_ext.compare.distribution import Compiled, Distribution, Topic
 
 UNREAD = "its schema is in the new files in parts, as some compilers keep texts, and was not compared"
 SHOWN = 5
@@ -221,7 +220,7 @@ def _needed(old: Distribution, new: Distribution) -> Iterator[Difference]:
     inside = [{_stem(each.place) for each in side.compiled} for side in (old, new)]
     bundled = [{_stem(each.place) for each in side.compiled if each.graft} for side in (old, new)]
     needs = [
-        {name for each in side.compiled if not each.graft for name in each.elf.needed if not sonames.is_torch(name)}
+        {name for each in side.compiled if not each.graft for name in each.elf.needed if not owners.is_torch(name)}
         for side in (old, new)
     ]
     stems = [{_stem(name): name for name in side} for side in needs]

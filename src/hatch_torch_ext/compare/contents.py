@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.compare.difference import Difference, Topic, Verdict
-from hatch_torch_ext.compare.distribution import module_of
+from hatch_torch_ext.compare.distribution import Difference, Topic, Verdict, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

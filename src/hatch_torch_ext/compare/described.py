@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.compare.difference import Difference, Topic, Verdict
+from hatch_torch_ext.compare.distribution import Difference, Topic, Verdict
 from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""A distribution as its users meet it, whatever made it and however it is packed."""
+"""What is compared and what is found: a distribution as its users meet it, and one difference between two of them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,3 +122,50 @@ def read_text(path: Path, limit: int) -> str | None:
     if not path.is_file() or path.stat().st_size > limit:
         return None
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+Verdict = Literal["lost", "changed", "new"]
+Topic = Literal[
+    "distribution",
+    "variant",
+    "python",
+    "platform",
+    "module",
+    "operator",
+    "class",
+    "entry point",
+    "script",
+    "requirement",
+    "extra",
+    "metadata",
+    "license",
+    "file",
+    "library",
+    "symbol",
+]
+"""In the order in which they are listed."""
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+TOPICS: tuple[Topic, ...] = get_args(Topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What differs in one ``subject``: a file, a module, an operator.
+
+    ``lost`` is what users of the old had and users of the new have not, ``changed`` what both have and which is not the
+    same, ``new`` what only the new has. ``old`` and ``new`` are the values, None where there is none; ``message`` says
+    it in a sentence that names the subject.
+    """
+
+    verdict: Verdict
+    topic: Topic
+    subject: str
+    message: str
+    old: str | None = None
+    new: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """Return the place of its topic in the listing."""
+        return TOPICS.index(self.topic)

@@ -21,16 +21,9 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import elf, wheel
-from hatch_torch_ext.base import escape, toml, untrusted
+from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import ElfError, WheelError
-from hatch_torch_ext.compare.distribution import (
-    Compiled,
-    Distribution,
-    File,
-    name_of,
-    python_of,
-    read_text,
-)
+from hatch_torch_ext.compare.distribution import Compiled, Distribution, File, name_of, python_of, read_text
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import FOLDER
 from hatch_torch_ext.wheel import MAX_TEXT, listing, members
@@ -458,7 +451,7 @@ def _unpacked(path: Path) -> tuple[list[File], dict[str, str]]:
 def _scripts(pyproject: str) -> Mapping[tuple[str, str], str]:
     """Return the entry points that pyproject.toml declares, as an sdist of hatchling has no other place for them."""
     try:
-        project = toml.loads(pyproject).get("project", {})
+        project = untrusted.toml(pyproject).get("project", {})
         groups = {"console_scripts": project.get("scripts", {}), "gui_scripts": project.get("gui-scripts", {})}
         groups |= project.get("entry-points", {})
         return {(group, name): str(value) for group, names in groups.items() for name, value in names.items()}

@@ -1,4 +1,4 @@
-"""The bytes of an ELF file, read with a limit on every step: each count, size and link in it may be wrong.
+"""The bytes of an ELF file, or of a static library of them, read with a limit on every step: counts may be wrong.
 
 It uses ``struct`` over a memory map instead of pyelftools: a torch library has hundreds of thousands of symbols, for
 each of which pyelftools makes several Python objects, and it trusts the counts that it reads. What the dynamic linker
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
 
 MAX_SECTIONS = 1 << 16
 MAX_DYNAMIC = 1 << 16
@@ -166,3 +168,46 @@ class Image:
             )
             for r in rows
         )
+
+
+ARCHIVE = b"!<arch>\n"
+MEMBER_HEADER = 60
+"""Bytes before each member: name (16), date, owner, group, mode, then its size at 48, and two bytes that end it."""
+MEMBER_END = b"`\n"
+MAX_NAMES = 1 << 24
+"""Limit of the table of long names, in bytes."""
+
+
+def undefined_of_members(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the name of each object file in a static library, and the symbols that it needs of others.
+
+    A member that is no object file (LLVM's bitcode, say) has none. What cannot be read of an archive (it is thin, or
+    cut off) is left out. Raises ``OSError`` if there is no such file.
+    """
+    with path.open("rb") as stream:
+        for name, size in _members(stream):
+            try:
+                symbols = list(Image(stream.read(size)).symbols())
+            except Malformed:
+                symbols = []
+            yield name, frozenset(symbol for symbol, is_defined in symbols if not is_defined)
+
+
+def _members(stream: BinaryIO) -> Iterator[tuple[str, int]]:
+    """Yield name and size of each member, while the stream is at the member's first byte."""
+    names = b""
+    at = len(ARCHIVE)
+    if stream.read(at) != ARCHIVE:
+        return
+    while len(header := stream.read(MEMBER_HEADER)) == MEMBER_HEADER and header.endswith(MEMBER_END):
+        name, text = header[:16].decode("ascii", "replace").rstrip(), header[48:58].strip()
+        if not text.isdigit():
+            return
+        size = int(text)
+        if name == "//":
+            names = stream.read(min(size, MAX_NAMES))
+        elif name not in {"/", "/SYM64/"}:
+            long = names[int(name[1:]) :].partition(b"/\n")[0] if name[1:].isdigit() else b""
+            yield long.decode("utf-8", "replace") or name.removesuffix("/"), size
+        at += MEMBER_HEADER + size + size % 2
+        stream.seek(at)

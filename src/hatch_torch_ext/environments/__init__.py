@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hatch_torch_ext.environments.around import InstalledTorch, adopt, installed_torch, installs, keeps_one, parent
-from hatch_torch_ext.environments.crosspython import for_machine
-from hatch_torch_ext.environments.homes import replace as replace_home
+from hatch_torch_ext.environments.machines import for_machine
 from hatch_torch_ext.environments.making import of_entry, of_python, without_torch
 from hatch_torch_ext.environments.program import ACTIVE, RECURSION
+from hatch_torch_ext.environments.program import replace_home as replace_home
 from hatch_torch_ext.environments.reading import read, remembered
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.base import process, toml, untrusted
+from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.environments import homes, program
-from hatch_torch_ext.facts import builds
+from hatch_torch_ext.environments import program
+from hatch_torch_ext.facts import labels
 from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def adopt(of: Parent | None) -> None:
     Front ends do not pass on their options for indexes: without this, ``pip wheel --no-index --find-links wheels .``
     would fetch torch from the public index.
     """
-    homes.replace(program.aloud)
+    program.replace_home(program.aloud)
     if of is not None:
         os.environ.update(index_variables(of, os.environ))
 
@@ -189,7 +189,7 @@ def _is_uv(of: Parent | None) -> bool:
 def _builds_with_torch(root: Path) -> bool:
     """Return whether the project has torch among the requirements of its build, so that any build installs one."""
     try:
-        requires = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+        requires = untrusted.toml((root / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
         return any(canonicalize_name(Requirement(each).name) == "torch" for each in requires)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -244,7 +244,7 @@ def _torch_of(python: Path, of: Parent | None) -> InstalledTorch | None:
         answer = untrusted.json(output.splitlines()[-1])
         folder = answer["torch"]
         text = Path(folder, "version.py").read_text(encoding="utf-8")
-        values = builds.version_values(text)
+        values = labels.version_values(text)
         version = values["__version__"]
         backend = Backend.of_torch(values)
     except (IndexError, KeyError, OSError, TypeError, ValueError):

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import locks, process, untrusted
 from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
-from hatch_torch_ext.environments import homes, program
+from hatch_torch_ext.environments import program
 from hatch_torch_ext.facts import labels
 from hatch_torch_ext.remote import pipfiles
 from hatch_torch_ext.remote import settings as index_settings
@@ -166,7 +166,7 @@ def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> Envi
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "
             f"leave the entry out with the option `skip`."
         )
-    elif (own := homes.fault(os.environ, error.output)) is not None:
+    elif (own := program.home_fault(os.environ, error.output)) is not None:
         remedy = own
     elif constrained is not None:
         remedy = constrained

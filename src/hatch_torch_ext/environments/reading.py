@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import redact, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
-from hatch_torch_ext.environments import homes, program
+from hatch_torch_ext.environments import program
 from hatch_torch_ext.store import opened, path
 from hatch_torch_ext.values import Matrix
 
@@ -65,7 +65,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
         try:
             shown = program.run_script(script, cwd=root)
         except ProcessError as error:
-            remedy = homes.fault(os.environ, error.output) or (
+            remedy = program.home_fault(os.environ, error.output) or (
                 "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
             )
             raise ConfigurationError(
@@ -135,7 +135,7 @@ def remembered(
     That is the project's files, the user's configuration of hatch, hatch's own variables, and every environment
     variable whose name is in one of the files.
     """
-    texts = [_text(file) for file in (*(root / each for each in FILES), homes.configuration(environ))]
+    texts = [_text(file) for file in (*(root / each for each in FILES), program.configuration(environ))]
     if any(_UNKNOWN in text for text in texts):
         return read(root, name, project_name=project_name, optional=optional)
     words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}

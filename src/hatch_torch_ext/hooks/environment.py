@@ -14,7 +14,7 @@ from hatch.env.virtual import VirtualEnvironment
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import kinds
 from hatch_torch_ext.config.options import Options
-from hatch_torch_ext.environments import emulation
+from hatch_torch_ext.environments import machines
 
 if TYPE_CHECKING:
     from hatch_torch_ext.config import Cross
@@ -40,13 +40,13 @@ class MachineEnvironment(VirtualEnvironment):
         return self.machine is not None or bool(super().use_uv)
 
     @cached_property
-    def emulated(self) -> emulation.Emulated:
+    def emulated(self) -> machines.Emulated:
         """Return the Python of the other machine.
 
         Raises ``OSError``, as hatch expects, when something for it is missing.
         """
         try:
-            return emulation.find(str(self.machine), self.version, self._cross())
+            return machines.find(str(self.machine), self.version, self._cross())
         except ConfigurationError as error:
             raise OSError("; ".join(error.problems)) from error
 
@@ -70,7 +70,7 @@ class MachineEnvironment(VirtualEnvironment):
             return
         folder = Path(str(self.virtual_env_path))
         try:
-            emulation.make(folder, self.emulated, self.version)
+            machines.make(folder, self.emulated, self.version)
             with self.safe_activation():
                 self.platform.check_command([*self.construct_pip_install_command(["--quiet"]), "pip"])
         except BaseException:

@@ -1,11 +1,11 @@
 """``init``: a setuptools project with torch extensions, or an empty folder -> a project with hatch-torch-ext.
 
-``migrating`` states the order of the steps: ``recording`` runs ``setup.py`` without compiling, once as on a machine
-without CUDA and once as on one with CUDA, and returns what it declares; ``declared`` says what that means for the
-project; ``assembling`` makes the ``migration``; ``differing`` tells what other releases of torch change. Of the files,
-``targets`` joins the two recordings; ``splitting`` splits modules that also register operators; ``cmakelists`` makes
-CMakeLists.txt, with what ``stamps`` says of torch's version, and ``keeping`` keeps one that is there; ``pyproject``
-makes pyproject.toml, with the metadata of ``project`` and the ``first_matrix``, of what is ``served``; ``imports``
-changes the code that loads the extensions. Files are written only after all steps have succeeded. ``fresh`` makes a new
-package; ``kernel_builder`` makes a project of a kernel of Hugging Face's Hub, which ``build_toml`` reads.
+``migrating`` has the steps in their order, and what other releases of torch change: ``recording`` runs ``setup.py``
+without compiling, once as on a machine without CUDA and once as on one with CUDA, and returns what it declares;
+``declared`` says what that means for the project. Of the files, ``targets`` joins the two recordings; ``splitting``
+splits modules that also register operators; ``cmakelists`` makes CMakeLists.txt, and ``keeping`` keeps one that is
+there; ``pyproject`` makes pyproject.toml, with the metadata of ``project`` and a matrix of what is ``served``;
+``imports`` changes the code that loads the extensions. The ``migration`` is written only after all steps have
+succeeded. ``fresh`` makes a new package; ``kernel_builder`` makes a project of a kernel of Hugging Face's Hub, which
+``build_toml`` reads.
 """

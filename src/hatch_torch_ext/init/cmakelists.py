@@ -1,16 +1,16 @@
-"""Targets -> CMakeLists.txt: an ordinary file, the author's from then on."""
+"""Targets -> CMakeLists.txt: an ordinary file, the author's from then on; and Python files that it writes."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
-
-from hatch_torch_ext.init import stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hatch_torch_ext.init.recording import Recording
     from hatch_torch_ext.init.targets import Flags, Target
 
 OWN_FOLDER = "${CMAKE_CURRENT_SOURCE_DIR}/"
@@ -25,9 +25,7 @@ OF_NVCC = (
 GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
 
 
-def text(
-    project: str, targets: Sequence[Target], *, cuda_only: bool = False, stamped: Sequence[stamps.Stamp] = ()
-) -> str:
+def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False, stamped: Sequence[Stamp] = ()) -> str:
     """Return CMakeLists.txt; ``cuda_only`` where nothing is built without CUDA."""
     if cuda_only:
         targets = [replace(target, when="cuda") for target in targets]
@@ -87,7 +85,7 @@ def text(
         ]
     for target in targets:
         lines += ["", *(_body(target) if cuda_only else _target(target))]
-    lines += stamps.commands(stamped, with_cuda=with_cuda)
+    lines += _stamped(stamped, with_cuda=with_cuda)
     return "\n".join(lines) + "\n"
 
 
@@ -190,3 +188,66 @@ def _in_expression(text: str) -> str:
     """Return a flag for use inside of a generator expression, in which ``>`` and ``;`` mean something."""
     angles = _escaped_text(text.replace(";", "\0")).replace(">", "$<ANGLE-R>")
     return angles.replace("\0", "$<SEMICOLON>")
+
+
+WHY = "# setup.py wrote it with torch's version in it: each variant has its own."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """A file: ``source`` is its place in the project, ``place`` that below the package, both POSIX.
+
+    ``cpu`` and ``cuda`` are its texts, in CMake's form; where only one was recorded, both are that one.
+    """
+
+    source: str
+    place: str
+    cpu: str
+    cuda: str
+
+
+def stamps_of(cpu: Recording | None, cuda: Recording | None, folder: str) -> tuple[Stamp, ...]:
+    """Return the files that both recordings, or the only one, wrote into the package in ``folder``."""
+    recorded = [dict(each.stamps) for each in (cpu, cuda) if each is not None]
+    names = set.intersection(*({*each} for each in recorded)) if recorded else set()
+    return tuple(
+        Stamp(source=name, place=name.removeprefix(f"{folder}/"), cpu=recorded[0][name], cuda=recorded[-1][name])
+        for name in sorted(names)
+        if name.startswith(f"{folder}/")
+    )
+
+
+def without_stamps(
+    packed: Sequence[tuple[str, str]] | None, stamps: Iterable[Stamp]
+) -> Sequence[tuple[str, str]] | None:
+    """Return what setuptools packs, as ``Recording.packed``, without such files."""
+    sources = {each.source for each in stamps}
+    return None if packed is None else [pair for pair in packed if pair[1] not in sources]
+
+
+def _stamped(stamps: Iterable[Stamp], *, with_cuda: bool) -> list[str]:
+    """Return the lines of CMakeLists.txt; ``with_cuda`` where it has the variable ``WITH_CUDA``."""
+    lines: list[str] = []
+    for each in stamps:
+        lines += ["", WHY]
+        if each.cpu == each.cuda or not with_cuda:
+            lines += _configured(each.place, each.cuda)
+        else:
+            lines += [
+                "if(WITH_CUDA)",
+                *_configured(each.place, each.cuda),
+                "else()",
+                *_configured(each.place, each.cpu),
+            ]
+            lines.append("endif()")
+        path = PurePosixPath(each.place)
+        lines.append(f"install(FILES ${{CMAKE_CURRENT_BINARY_DIR}}/{path} DESTINATION {path.parent})")
+    return lines
+
+
+def _configured(place: str, text: str) -> Sequence[str]:
+    """Return the command that writes a file; nothing in brackets of CMake is changed but the version."""
+    equals = "="
+    while f"]{equals}]" in text:
+        equals += "="
+    return [f"file(CONFIGURE OUTPUT {place} @ONLY CONTENT [{equals}[", f"{text.rstrip()}", f"]{equals}])"]

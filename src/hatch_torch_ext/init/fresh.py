@@ -1,17 +1,20 @@
-"""A new package: an operator in C++, on request with CUDA, a Python module or the stable ABI; its tests pass."""
+"""A new package: an operator in C++, on request with CUDA, a Python module or the stable ABI; and its workflows."""
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 import sys
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import served, workflows
+from hatch_torch_ext.init import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +93,8 @@ def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str
     yield f"src/{package}/py.typed", ""
     yield "tests/test_ops.py", template("tests/test_ops.py")
     yield "README.md", template("README.md") + (template("README-jit.md") if choices.jit else "")
-    for file, text in sorted(workflows.texts().items()):
-        yield (workflows.FOLDER / file).as_posix(), text
+    for file, text in sorted(workflow_texts().items()):
+        yield (WORKFLOWS / file).as_posix(), text
     yield ".gitignore", template("gitignore")
     yield "pyproject.toml", _pyproject(name, package, choices)
 
@@ -216,3 +219,46 @@ def _matrix(choices: Choices) -> tuple[str, list[str]]:
 
 def _list(values: list[str]) -> str:
     return "[" + ", ".join(f'"{each}"' for each in values) + "]"
+
+
+REUSABLE = ("build-wheels.yml", "add-torch.yml")
+"""The workflows that the others call; in a repository of several projects they share them."""
+CALLERS = ("wheels.yml", "follow-torch.yml")
+"""The workflow of releases and pull requests, and the one that looks for a new torch."""
+WORKFLOWS = Path(".github") / "workflows"
+UNPINNED = "hatch-torch-ext[build]"
+"""What the workflows install; as they are written, of the version that writes them."""
+
+
+def workflow_texts(place: Path = Path()) -> dict[str, str]:
+    """Return name -> text of the workflows for a project at ``place`` in its repository.
+
+    A project in a subfolder has its own callers, since there may be several, and tags with its name.
+    """
+    ours = resources.files("hatch_torch_ext") / "resources" / "ci"
+    found = {
+        file: (ours / file).read_text("utf-8").replace(f": {UNPINNED}\n", f": {UNPINNED}=={__version__}\n")
+        for file in (*REUSABLE, *CALLERS)
+    }
+    if place == Path():
+        return found
+    name = re.sub(r"[^\w.-]+", "-", place.as_posix())
+    callers = {file.replace(".yml", f"-{name}.yml"): _in_subfolder(found[file], place, name) for file in CALLERS}
+    return {**{file: found[file] for file in REUSABLE}, **callers}
+
+
+def _in_subfolder(text: str, place: Path, name: str) -> str:
+    """Return a caller's text for the project in the folder ``place`` of the repository."""
+    folder, paths = json.dumps(place.as_posix()), json.dumps([f"{place.as_posix()}/**"])
+    inputs = f"\n      working-directory: {folder}\n      artifact-prefix: {name}-"
+    changes = (
+        (r"(?m)^(name: [\w-]+)$", f"-{name}"),
+        (r"(?m)^(  group: [\w-]+|concurrency: [\w-]+)(?=$|-\$)", f"-{name}"),
+        (r"(?m)^(  pull_request:)$", f"\n    paths: {paths}"),
+        (r"(?m)^(    with:)$", inputs),
+        (r"(?m)^( +name: )(?=dist$)", f"{name}-"),
+        (r'(tags: \[")(?=v\*"\])', f"{name}-"),
+    )
+    for pattern, added in changes:
+        text = re.sub(pattern, lambda found, added=added: found[1] + added, text)  # type: ignore[misc]
+    return text

@@ -15,7 +15,7 @@ import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import archs, releases
-from hatch_torch_ext.init import build_toml, cmakelists, first_matrix, migration, pyproject, served, targets, texts
+from hatch_torch_ext.init import build_toml, cmakelists, migration, pyproject, served, targets, texts
 from hatch_torch_ext.init.build_toml import BUILD, CUTLASS, FOLDER
 from hatch_torch_ext.init.recording import Note
 
@@ -49,7 +49,7 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
     texts.document(root)
     folder = f"{FOLDER}/{kernel.package}"
     known = tuple(torch) or tuple(served.torch_releases(kernel.bounds or None))
-    chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -first_matrix.FIRST :]
+    chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -served.FIRST :]
     if not chosen:
         text = f"{root / BUILD}: no known release of torch is {kernel.bounds}: name one by `--torch`"
         raise ConfigurationError([text])

@@ -1,25 +1,42 @@
-"""The steps of a migration: a setuptools project -> the files that ``init`` writes into it, and notes on the rest."""
+"""A setuptools project -> the files that ``init`` writes into it, and notes: its recordings compared."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import assembling, differing, keeping, recording, texts
-from hatch_torch_ext.init.first_matrix import CHOSEN
+from hatch_torch_ext.init import (
+    cmakelists,
+    declared,
+    imports,
+    keeping,
+    project,
+    pyproject,
+    recording,
+    served,
+    splitting,
+    targets,
+    texts,
+)
+from hatch_torch_ext.init.migration import CMAKE, Migration, ignored
 from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.served import CHOSEN
 from hatch_torch_ext.init.texts import PYPROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.init.first_matrix import Wanted
-    from hatch_torch_ext.init.migration import Migration
+    from hatch_torch_ext.init.declared import Declared
     from hatch_torch_ext.init.recording import Recording
+    from hatch_torch_ext.init.served import Wanted
 
 
 def migrate(
@@ -38,7 +55,7 @@ def migrate(
     """
     if not (root / "setup.py").is_file() and keeping.is_project(root):
         kept, package, metadata = keeping.of_pyproject(root)
-        return assembling.keep(root, kept, package, metadata, (), wanted=wanted, made_of=PYPROJECT)
+        return keep(root, kept, package, metadata, (), wanted=wanted, made_of=PYPROJECT)
     recording.require(root)
     texts.document(root)
     with recording.environment(root, extra) as python:
@@ -48,9 +65,9 @@ def migrate(
 
         newest = max(wanted.torch, key=releases.minor_of) if wanted.torch else recording.NEWEST
         cpu, cuda, notes = recorded(newest)
-        migration = assembling.assemble(root, cpu, cuda, notes, wanted=wanted, split=split)
+        migration = assemble(root, cpu, cuda, notes, wanted=wanted, split=split)
         others = [each for each in migration.torch if each != newest]
-        more = differing.notes((cpu, cuda), newest, others, recorded)
+        more = _notes_on_others((cpu, cuda), newest, others, recorded)
         return replace(migration, notes=tuple(dict.fromkeys([*migration.notes, *more])))
 
 
@@ -77,3 +94,251 @@ def _recordings(
     if empty := failures.empty_submodules(root):
         notes.append(Note(line=0, text=empty))
     return cpu, cuda, notes
+
+
+OF_CMAKE = re.compile(r"runs `(?:\S*/)?(?:cmake3?|make|ninja) |the command `build_ext` is replaced")
+"""Notes on what the build hook does instead, where the CMake project is kept."""
+NOTHING_WITHOUT_CUDA = (
+    "setup.py builds no extension without CUDA: the project is carried over only with CUDA, and where torch has no "
+    "CUDA its import fails. If the package works there without them, put `_variants.load()` into a `try` that passes "
+    "over ImportError"
+)
+
+
+def assemble(
+    root: Path,
+    cpu: Recording | None,
+    cuda: Recording | None,
+    notes: Sequence[Note] = (),
+    *,
+    wanted: Wanted = CHOSEN,
+    split: bool = False,
+) -> Migration:
+    """Return the migration for what was recorded without and with CUDA, one of which may be missing.
+
+    ``notes`` are on the recordings; ``split`` splits modules that also register operators. Raises
+    ``ConfigurationError``.
+    """
+    found = declared.of(root, cpu, cuda)
+    if not found.has_sources and (kept := _own_cmake(found)) is not None:
+        about = [*notes, *_about_what_is_packed(root), *_about_variables(found.variables)]
+        about += [each for each in found.notes if not OF_CMAKE.match(each.text)]
+        packed = found.recordings[0].packed
+        return keep(root, kept, found.package, found.metadata, about, wanted=wanted, packed=packed)
+    return _replace(found, list(notes), wanted, split=split)
+
+
+def _own_cmake(found: Declared) -> keeping.Kept | None:
+    """Return what is kept of the project's own CMake project, if it has one."""
+    commanded = keeping.common(*(each.commanded for each in found.recordings))
+    return keeping.of_setup(found.root, found.package, found.names, found.recordings[0].cmake or commanded)
+
+
+def _replace(found: Declared, notes: list[Note], wanted: Wanted, *, split: bool) -> Migration:
+    """Return the migration of a project whose extensions get a CMakeLists.txt."""
+    root, package, metadata = found.root, found.package, found.metadata
+    joined, left_out = targets.join(root, found.cpu, found.cuda, package=package)
+    if not joined:
+        raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in left_out)])
+    only_cuda = targets.cuda_only(found.cpu, found.cuda)
+    if not only_cuda and all(each.when == "cuda" for each in joined):
+        only_cuda = True
+        notes.append(Note(line=0, text=NOTHING_WITHOUT_CUDA))
+    backends = served.backends(joined, wanted, only_cuda=only_cuda)
+    matrix = served.choose(metadata, found.table, backends, wanted)
+    gain = splitting.Gain(entries=matrix.entries, pythons=len(matrix.pythons))
+    built, of_splitting = splitting.part(root, joined, package=package, gain=gain, write=split)
+    folder = pyproject.package_folder(metadata, package, root)
+    changes, by_hand = imports.change(root, folder, package, built)
+    stamped = cmakelists.stamps_of(found.cpu, found.cuda, folder)
+    of_packing: list[Note] = []
+    tables = pyproject.text(
+        found.existing,
+        metadata,
+        built,
+        root=root,
+        package=package,
+        sources=".",
+        torch=matrix.torch,
+        pythons=matrix.pythons,
+        backends=backends,
+        packed=cmakelists.without_stamps(found.recordings[0].packed, stamped),
+        notes=of_packing,
+    )
+    written = {recording.WRITES.format(each.source) for each in stamped}
+    recorded = [note for note in found.notes if note.text not in written]
+    about = [
+        *notes,
+        *matrix.notes,
+        *_about_the_version(root, found.existing, metadata, tables, recorded),
+        *_about_what_is_packed(root),
+        *of_packing,
+        *_about_variables(found.variables),
+        *recorded,
+        *left_out,
+        *of_splitting,
+        *by_hand,
+    ]
+    for_each_python = pyproject.for_each_python(built)
+    return Migration(
+        root=root,
+        files=(
+            (CMAKE, cmakelists.text(found.name, built, cuda_only=only_cuda, stamped=stamped)),
+            (PYPROJECT, tables),
+            *((each.name, each.text) for each in changes),
+            *ignored(root),
+        ),
+        notes=tuple(dict.fromkeys(about)),
+        entries=matrix.all_entries(for_each_python=for_each_python),
+        torch=matrix.torch,
+        name=found.name,
+        wider=matrix.wider(for_each_python=for_each_python),
+    )
+
+
+def keep(
+    root: Path,
+    kept: keeping.Kept,
+    package: str,
+    metadata: Mapping[str, Any],
+    notes: Sequence[Note],
+    *,
+    wanted: Wanted,
+    packed: Sequence[tuple[str, str]] | None = None,
+    made_of: str = "setup.py",
+) -> Migration:
+    """Return the migration of a project whose CMake project stays. Raises ``ConfigurationError``."""
+    table = tomlkit.parse(kept.existing or "").get("project", {})
+    if wanted.cpu_alone and kept.backends == ("cuda",):
+        raise ConfigurationError([served.NOTHING_ON_THE_CPU])
+    backends = () if wanted.cpu_alone else kept.backends
+    matrix = served.choose(metadata, table, backends, wanted)
+    changes, by_hand = imports.change(root, pyproject.package_folder(metadata, package, root), package, kept.targets)
+    of_packing: list[Note] = []
+    tables = pyproject.text(
+        kept.existing,
+        metadata,
+        kept.targets,
+        root=root,
+        package=package,
+        sources=str(kept.options["source"]),
+        torch=matrix.torch,
+        pythons=matrix.pythons,
+        backends=backends,
+        packed=packed,
+        notes=of_packing,
+        kept=kept,
+    )
+    own = kept.notes if backends else [each for each in kept.notes if "TORCH_EXT_CUDA" not in each.text]
+    version = _about_the_version(root, kept.existing, metadata, tables, notes)
+    for_each_python = pyproject.for_each_python(kept.targets)
+    return Migration(
+        root=root,
+        files=((PYPROJECT, tables), *kept.files, *((each.name, each.text) for each in changes), *ignored(root)),
+        notes=tuple(dict.fromkeys([*matrix.notes, *version, *of_packing, *own, *notes, *by_hand])),
+        entries=matrix.all_entries(for_each_python=for_each_python),
+        torch=matrix.torch,
+        name=str(metadata.get("name") or table.get("name") or root.name),
+        wider=matrix.wider(for_each_python=for_each_python),
+        made_of=made_of,
+        kept=tuple(name for name, _ in kept.files),
+    )
+
+
+def _about_the_version(
+    root: Path, existing: str | None, metadata: Mapping[str, Any], tables: str, recorded: Iterable[Note]
+) -> Iterator[Note]:
+    """Note a version that was not found, and one that ``setup.py`` computes, which is fixed in ``tables``.
+
+    ``recorded`` are notes of the recordings, which tell of versioneer.
+    """
+    if not project.versioned(existing, metadata, root):
+        text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
+        yield Note(line=0, text=text)
+    elif any("versioneer" in each.text for each in recorded):
+        pass
+    elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
+        text = (
+            f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file as "
+            '`path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
+        )
+        yield Note(line=0, text=text)
+    for name in project.scm_options(tomlkit.parse(existing or ""), metadata)[1]:
+        yield Note(line=0, text=f"the option `{name}` of setuptools-scm is code, and versions are made without it")
+
+
+def _about_what_is_packed(root: Path) -> Iterator[Note]:
+    """Note the metadata that setuptools wrote into a source distribution: hatchling prefers them to the matrix."""
+    if (root / "PKG-INFO").is_file():
+        text = "PKG-INFO is setuptools's, and hatchling takes metadata from it: remove that file"
+        yield Note(line=0, text=f"{text}, or its lines `Requires-Dist` where its version is needed")
+
+
+def _about_variables(variables: Sequence[str]) -> Iterator[Note]:
+    """Note the environment variables that ``setup.py`` reads and that were not set."""
+    if variables:
+        text = f"reads {', '.join(variables)}: what it does without these variables is carried over"
+        yield Note(line=0, text=text)
+
+
+def _notes_on_others(
+    first: tuple[Recording | None, Recording | None],
+    newest: str,
+    others: Sequence[str],
+    recorded: Callable[[str], tuple[Recording | None, Recording | None, list[Note]]],
+) -> Iterator[Note]:
+    """Yield notes on what ``setup.py`` declares under another release of the matrix and not under the newest.
+
+    ``first`` was recorded under ``newest``, without and with CUDA; ``recorded`` records under another.
+    """
+    for release in others:
+        try:
+            found = recorded(release)
+        except ConfigurationError as error:
+            yield Note(line=0, text=f"under torch {release}: {error}; leave it out of the matrix, or correct setup.py")
+            continue
+        last = ""
+        for backend, one, other in zip(("", " with CUDA"), first, found[:2], strict=True):
+            differences = _differences(one, other)
+            if differences and last != "; ".join(differences):
+                last = "; ".join(differences)
+                text = (
+                    f"under torch {release}{backend} setup.py declares {last}. What it declares under {newest} is "
+                    f"carried over: write the rest as `if(Torch_VERSION VERSION_LESS {newest})` into CMakeLists.txt"
+                )
+                yield Note(line=0, text=text)
+
+
+def _differences(newest: Recording | None, other: Recording | None) -> list[str]:
+    """Return in words what ``other`` declares and ``newest`` does not, and the reverse."""
+    if newest is None or other is None:
+        return [] if newest is other else ["another kind of machine"]
+    theirs = {each.name: each for each in other.extensions}
+    ours = {each.name: each for each in newest.extensions}
+    found = [f"`{name}` too" for name in theirs if name not in ours]
+    found += [f"no `{name}`" for name in ours if name not in theirs]
+    for name, mine in ours.items():
+        compiled = any(source.endswith(".cu") for source in mine.sources)
+        for field in dataclasses.fields(mine) if name in theirs else ():
+            if field.name != "nvcc" or compiled:
+                found += _differences_of(name, field.name, getattr(mine, field.name), getattr(theirs[name], field.name))
+    return found
+
+
+def _differences_of(name: str, field: str, newest: object, other: object) -> list[str]:
+    """Return in words in what one field of an extension differs."""
+    if newest == other:
+        return []
+    if not isinstance(newest, tuple) or not isinstance(other, tuple):
+        return [f"{field} of `{name}` as {other}"]
+    added = [_written(each) for each in other if each not in newest]
+    gone = [_written(each) for each in newest if each not in other]
+    words = [f"`{' '.join(added)}` among {field} of `{name}`"] if added else []
+    return [*words, f"no `{' '.join(gone)}` among {field} of `{name}`"] if gone else words
+
+
+def _written(value: object) -> str:
+    """Return a flag, or a macro with its value."""
+    if isinstance(value, tuple):
+        return str(value[0]) if value[1] is None else f"{value[0]}={value[1]}"
+    return str(value)

@@ -1,16 +1,20 @@
 """Writes a wheel from a part: the author's members unchanged, the variants of a layout, and metadata that fit them.
 
 Members have the order, times and modes that hatchling gives them, so a wheel that is split and merged again has the
-same bytes if the same zlib compressed it. What a wheel has already is copied as it is packed there (``packed.py``).
+same bytes if the same zlib compressed it. What a wheel has already goes from one archive into another without being
+compressed again. Its bytes were compared with RECORD and the manifest when the wheel was read; before a member is
+copied, its checksum and its sizes are compared with what was read then.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
 import stat
+import struct
 import tempfile
 import zipfile
 from dataclasses import dataclass, replace
@@ -24,15 +28,17 @@ from hatch_torch_ext.base import atomic
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.merge import loader, sbom
-from hatch_torch_ext.outlets import packed, parts
+from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.outlets.parts import EXECUTABLE, SBOM, VARIANTS, forced_order
 from hatch_torch_ext.wheel import parsed_requirement
+from hatch_torch_ext.wheel.members import LOCAL_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.outlets.parts import MemberInfo, Part
     from hatch_torch_ext.values import Layout
+    from hatch_torch_ext.wheel import Member
 
 CHUNK = 16384
 """hatchling's chunk size: with other chunks, the output of deflate may differ."""
@@ -102,7 +108,7 @@ def write(
     record = io.StringIO()
     lines = csv.writer(record, lineterminator="\n")
     with (
-        packed.members([part, *(each for each in read if each is not part)]) as there,
+        members([part, *(each for each in read if each is not part)]) as there,
         atomic.replacing(target) as draft,
         zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
@@ -253,3 +259,66 @@ def _same(one: str, other: str) -> bool:
 
 def _read(part: Part, path: str) -> bytes:
     return (part.wheel.folder / path).read_bytes()
+
+
+COPIED = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A member of the archive at ``path``, as it is in there; ``member`` is what was read."""
+
+    path: Path
+    archive: zipfile.ZipFile
+    info: zipfile.ZipInfo
+    member: Member
+
+    def copy(self, target: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
+        """Append the member to ``target``, which is being written, under the name and the attributes of ``info``.
+
+        Raises ``MergeError`` if the archive is not the one that was read.
+        """
+        source, sink = self.archive.fp, target.fp
+        assert source is not None  # noqa: S101 -- open, both
+        assert sink is not None  # noqa: S101
+        source.seek(self.info.header_offset)
+        header = source.read(LOCAL_HEADER)
+        before = self.member.crc, self.member.size, self.member.compressed
+        if len(header) < LOCAL_HEADER or (self.info.CRC, self.info.file_size, self.info.compress_size) != before:
+            raise _changed(self.path)
+        source.seek(sum(struct.unpack_from("<HH", header, 26)), 1)  # the name and the extra fields
+        info.compress_type, info.CRC = self.info.compress_type, self.info.CRC
+        info.compress_size, info.file_size = self.info.compress_size, self.info.file_size
+        info.header_offset = target.start_dir
+        sink.seek(target.start_dir)
+        sink.write(info.FileHeader(zip64=info.file_size * 1.05 > zipfile.ZIP64_LIMIT))  # as zipfile decides it
+        left = info.compress_size
+        while left:
+            chunk = source.read(min(left, COPIED))
+            if not chunk:
+                raise _changed(self.path)
+            sink.write(chunk)
+            left -= len(chunk)
+        target.start_dir = sink.tell()
+        target.filelist.append(info)
+        target.NameToInfo[info.filename] = info
+
+
+def _changed(path: Path) -> MergeError:
+    return MergeError(f"{path} was changed while it was read: name a copy that no other program writes to")
+
+
+@contextlib.contextmanager
+def members(read: Sequence[Part]) -> Iterator[Mapping[Path, Packed]]:
+    """Open the archives of the wheels ``read``; give unpacked file -> the member that it was."""
+    found: dict[Path, Packed] = {}
+    with contextlib.ExitStack() as stack:
+        for part in read:
+            path = part.wheel.path
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            for member in part.wheel.members:
+                info = archive.NameToInfo.get(member.path)
+                if info is None:
+                    raise _changed(path)
+                found[part.wheel.folder / member.path] = Packed(path=path, archive=archive, info=info, member=member)
+        yield found

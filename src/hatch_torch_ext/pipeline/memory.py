@@ -7,8 +7,8 @@ name as an input or install, the environment variables that the CMake files read
 its tags. While nothing of it changes, the entry is reused; its files are compared with their hashes before.
 
 Apart from it are what is not of one entry: `history.json`, which is handed to other machines (``--times``); the hashes
-of files, since entries share headers (``Digests``); that some entry wrote into the sources (``cmake.written``). What a
-build folder was made and configured from is inside of it, and ends with it (``cmake.buildfolder``).
+of files, since entries share headers (``Digests``); that some entry wrote into the sources, and, inside of a build
+folder and ending with it, what it was made and configured from (both: ``cmake.buildfolder``).
 """
 
 from __future__ import annotations

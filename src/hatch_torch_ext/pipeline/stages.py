@@ -14,9 +14,9 @@ from hatch_torch_ext.base import uv
 from hatch_torch_ext.base.errors import EntryError, SdkError
 from hatch_torch_ext.facts import project
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.remote import pipfiles, progress, settings
+from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.sdk import exports, thin
+from hatch_torch_ext.sdk import exports, fetch, thin
 from hatch_torch_ext.values import Job
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def prepare(task: Task, emit: Emit) -> Acquired:
     """Make the entry's environment and fetch its SDK, which mostly waits for the network."""
     emit(events.Step(entry=task.name, step="prepare"))
-    progress.WATCHER.set(
+    fetch.WATCHER.set(
         lambda title, received, total: emit(
             events.Fetched(entry=task.name, title=title, received=received, total=total)
         )

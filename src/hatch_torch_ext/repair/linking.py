@@ -1,19 +1,25 @@
-"""What a file will need in the wheel: who provides each library of its NEEDED, and which of torch's it really uses."""
+"""What a file needs in the wheel: who provides each library of its NEEDED, torch's included; whose a copied one is."""
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from hatch_torch_ext.base.errors import RepairError
-from hatch_torch_ext.facts import content, owners, sonames
-from hatch_torch_ext.repair import licences, writing
+from hatch_torch_ext.base import process
+from hatch_torch_ext.base.errors import ProcessError, RepairError
+from hatch_torch_ext.facts import content, owners
+from hatch_torch_ext.repair import writing
 from hatch_torch_ext.repair.contents import Links, VariantBinary
 from hatch_torch_ext.repair.search import TORCH_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.facts.variant import ExternalProvider
@@ -105,7 +111,7 @@ class Linker:
             case "python":
                 if binary.kind != "program":  # the program that opens a module has the interpreter's symbols
                     draft.remove.add(name)
-            case "torch" if sonames.is_torch(plain):
+            case "torch" if owners.is_torch(plain):
                 draft.remove.add(name)  # computed from the symbols below
             case "gpu":
                 self._of_gpu(binary, name, draft)
@@ -159,12 +165,12 @@ class Linker:
             return
         if not self._sdk.backend.is_gpu:
             if not self._excluded(name):
-                raise RepairError(self._entry, f"`{binary.place}` needs {sonames.plain(name)}, but {self._no_gpu}")
+                raise RepairError(self._entry, f"`{binary.place}` needs {owners.plain(name)}, but {self._no_gpu}")
             self.external[_bare(name)] = "author"
             return
         draft.gpu = True
-        if sonames.is_driver(name):
-            draft.rename(name, sonames.plain(name))
+        if owners.is_driver(name):
+            draft.rename(name, owners.plain(name))
             return
         installed = self._provided.real(name)
         if installed is not None:
@@ -176,11 +182,11 @@ class Linker:
         elif others := self._provided.same_stem(name):
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs {sonames.plain(name)}, but torch {self._sdk.version} has "
+                f"`{binary.place}` needs {owners.plain(name)}, but torch {self._sdk.version} has "
                 f"{', '.join(others)}; compile with the toolkit of {self._sdk.backend.words}",
             )
         else:
-            draft.rename(name, sonames.plain(name))
+            draft.rename(name, owners.plain(name))
 
     def _openmp(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Use torch's own OpenMP runtime: with a second one, threads are started twice, or pinned to one core."""
@@ -189,21 +195,21 @@ class Linker:
             draft.rename(name, installed.name)
             if installed.folder is not None:
                 draft.folders.add(installed.folder)
-        elif sonames.stem(name) == "libgomp":
-            draft.rename(name, sonames.plain(name))
+        elif owners.stem(name) == "libgomp":
+            draft.rename(name, owners.plain(name))
         elif self._excluded(name):
             self.external[_bare(name)] = "author"
         else:
             raise RepairError(
                 self._entry,
-                f"`{binary.place}` needs the OpenMP runtime {sonames.plain(name)}, which torch {self._sdk.version} "
+                f"`{binary.place}` needs the OpenMP runtime {owners.plain(name)}, which torch {self._sdk.version} "
                 "does not have, and two OpenMP runtimes in one process break each other; compile with GCC (Clang's "
                 "`-fopenmp=libgomp` ignores the pragmas)",
             )
 
     def _desktop(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Leave libraries of the driver, the display and the session to the user's machine."""
-        draft.rename(name, plain := sonames.plain(name))
+        draft.rename(name, plain := owners.plain(name))
         if not self._excluded(plain):
             self._say_once(
                 plain,
@@ -213,19 +219,19 @@ class Linker:
 
     def _process(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
         """Leave a runtime to the process, which has it already: a second one breaks both."""
-        draft.rename(name, plain := sonames.plain(name))
+        draft.rename(name, plain := owners.plain(name))
         if self._excluded(plain):
             self.external[plain] = "author"
             return
         self.external[plain] = "process"
         how = (
             f"test it with `LD_PRELOAD=$(gcc -print-file-name={plain}) python …`, and publish a build without it"
-            if sonames.is_sanitizer(plain)
+            if owners.is_sanitizer(plain)
             else "users must have it where ld.so looks; `exclude` says that they have, and ends this line"
         )
         self._say_once(
             plain,
-            f"`{binary.place}` needs {plain}, {sonames.process_runtime(plain)}: a process can have only one, so it is "
+            f"`{binary.place}` needs {plain}, {owners.process_runtime(plain)}: a process can have only one, so it is "
             f"not copied into the wheel; {how}",
         )
 
@@ -257,7 +263,7 @@ class Linker:
         path, facts = found
         source = path.resolve()
         if source not in self.grafts:
-            provenance = licences.of(source)
+            provenance = of(source)
             graft = _graft(source, facts, provenance.url)
             self.grafts[source] = graft
             self.licences[graft.name] = provenance.licences
@@ -281,7 +287,99 @@ def _graft(source: Path, facts: ElfFile, origin: str) -> VariantBinary:
 
 def _idle(name: str, facts: ElfFile) -> bool:
     """Return whether no symbol of the toolkit's library ``name`` is used: it was only on the linker's command line."""
-    prefixes = sonames.gpu_prefixes(name)
+    prefixes = owners.gpu_prefixes(name)
     if prefixes is None or any(file == name for file, _ in facts.version_needs):
         return False
     return not any(symbol.startswith(prefixes) for symbol in (*facts.undefined, *facts.weak))
+
+
+_PATTERNS = ("LICEN[CS]E*", "COPYING*", "COPYRIGHT*", "NOTICE*")
+_LEVELS = 3
+_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """``url`` is a package URL; ``licences`` are the licence files that were found, sorted."""
+
+    url: str
+    licences: tuple[Path, ...]
+
+
+def of(library: Path) -> Provenance:
+    """Return where ``library`` came from. If no package manager knows the file, the URL has only its name."""
+    real = library.resolve()
+    for ask in (_debian, _rpm):
+        if found := ask(real):
+            return found
+    licences = tuple(sorted(set(_beside(real))))
+    return Provenance(url=f"pkg:generic/{quote(owners.stem(real.name))}", licences=licences)
+
+
+def _beside(real: Path) -> Iterator[Path]:
+    """Yield licences of an own prefix, such as ``/opt/foo/lib/libfoo.so`` -> ``/opt/foo/LICENSE``."""
+    base = owners.stem(real.name).removeprefix("lib")
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 -- `Path.home` is an error for a user without one
+    for folder in list(real.parents)[:_LEVELS]:
+        if folder in {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt"), home}:
+            return
+        found = [path for pattern in _PATTERNS for path in folder.glob(pattern) if path.is_file()]
+        for name in (base, f"lib{base}"):
+            for share in ("share/licenses", "share/doc"):
+                found += [p for p in folder.glob(f"{share}/{name}/*") if p.is_file() and _is_licence(p)]
+        if found:
+            yield from found
+            return
+
+
+def _is_licence(path: Path) -> bool:
+    return any(path.match(pattern) for pattern in _PATTERNS) or path.name == "copyright"
+
+
+def _debian(real: Path) -> Provenance | None:
+    # On a merged /usr, dpkg may know the file by its old place.
+    for path in (str(real), str(real).removeprefix("/usr")):
+        owner = _ask("dpkg-query", "-S", path)
+        if owner is None:
+            continue
+        name = owner.partition(": ")[0].split(",")[0]
+        facts = _ask("dpkg-query", "-W", "-f", "${Package} ${Version} ${Architecture}", name)
+        if facts is None:
+            continue
+        package, version, arch = facts.split()
+        copyright_file = Path("/usr/share/doc") / package / "copyright"
+        return Provenance(
+            url=f"pkg:deb/{_distribution('debian')}/{quote(package)}@{quote(version)}?arch={quote(arch)}",
+            licences=(copyright_file,) if copyright_file.is_file() else (),
+        )
+    return None
+
+
+def _rpm(real: Path) -> Provenance | None:
+    facts = _ask("rpm", "-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE} %{ARCH}\n", str(real))
+    if facts is None:
+        return None
+    package, version, arch = facts.splitlines()[0].split()
+    listed = _ask("rpm", "-q", "--licensefiles", package) or ""
+    licences = tuple(sorted(path for path in map(Path, listed.splitlines()) if path.is_file()))
+    url = f"pkg:rpm/{_distribution('redhat')}/{quote(package)}@{quote(version)}?arch={quote(arch)}"
+    return Provenance(url=url, licences=licences)
+
+
+def _ask(program: str, *arguments: str) -> str | None:
+    """Return the package manager's answer, or None if there is no such manager or it does not know the file."""
+    found = shutil.which(program)
+    if found is None:
+        return None
+    try:
+        answer = process.run([found, *arguments], timeout=_TIMEOUT).stdout.strip()
+    except ProcessError:
+        return None
+    return answer or None
+
+
+def _distribution(otherwise: str) -> str:
+    try:
+        return platform.freedesktop_os_release()["ID"]
+    except (OSError, KeyError):
+        return otherwise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.base.errors import ElfError
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -149,12 +149,12 @@ TORCH_FOLDER = "torch/lib"
 Provider = Literal["torch", "gpu", "openmp", "python", "process", "desktop", "system"]
 
 _KINDS: tuple[tuple[Provider, Callable[[str], bool]], ...] = (
-    ("python", sonames.is_python),
-    ("openmp", sonames.is_openmp),
-    ("torch", sonames.is_torch),
-    ("gpu", sonames.is_of_gpu),
-    ("process", lambda name: sonames.process_runtime(name) is not None),
-    ("desktop", sonames.is_desktop),
+    ("python", owners.is_python),
+    ("openmp", owners.is_openmp),
+    ("torch", owners.is_torch),
+    ("gpu", owners.is_of_gpu),
+    ("process", lambda name: owners.process_runtime(name) is not None),
+    ("desktop", owners.is_desktop),
 )
 
 
@@ -173,25 +173,25 @@ class Provided:
         self._policy = policy
         found = [(name, TORCH_FOLDER) for name in sdk.libraries] + list(sdk.nvidia_libraries)
         self._by_name = {name: ProvidedLibrary(name=name, folder=folder) for name, folder in reversed(found)}
-        self._stems = {sonames.stem(name) for name in self._by_name}
+        self._stems = {owners.stem(name) for name in self._by_name}
 
     def provider(self, name: str) -> Provider | None:
         """Return who provides the library ``name``, or None if the wheel would have to."""
-        plain = sonames.plain(name)
+        plain = owners.plain(name)
         for provider, provides in _KINDS:
             if provides(plain):
                 return provider
         if self._policy.guarantees(plain):
             return "system"
-        return "torch" if sonames.stem(plain) in self._stems else None
+        return "torch" if owners.stem(plain) in self._stems else None
 
     def real(self, name: str) -> ProvidedLibrary | None:
         """Return the library of torch's installation for ``name``: the same stem and version, any hash."""
         if name in self._by_name:
             return self._by_name[name]
-        plain = sonames.plain(name)
-        return next((self._by_name[other] for other in sorted(self._by_name) if sonames.plain(other) == plain), None)
+        plain = owners.plain(name)
+        return next((self._by_name[other] for other in sorted(self._by_name) if owners.plain(other) == plain), None)
 
     def same_stem(self, name: str) -> tuple[str, ...]:
         """Return the versions of the library in torch's installation, sorted."""
-        return tuple(sorted(other for other in self._by_name if sonames.stem(other) == sonames.stem(name)))
+        return tuple(sorted(other for other in self._by_name if owners.stem(other) == owners.stem(name)))

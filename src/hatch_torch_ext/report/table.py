@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hatch_torch_ext.base import escape
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import owners
 from hatch_torch_ext.facts.content import size
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _torch_needs(row: FileRow) -> str:
     if row.binary is None:
         return ""
     needed = [name for name in row.binary.needed if name.startswith(_OF_TORCH)]
-    return " ".join(dict.fromkeys(["cpu", *sorted(filter(None, map(sonames.torch_part, needed)))])) if needed else ""
+    return " ".join(dict.fromkeys(["cpu", *sorted(filter(None, map(owners.torch_part, needed)))])) if needed else ""
 
 
 def _rest(report: WheelReport) -> Iterator[str]:

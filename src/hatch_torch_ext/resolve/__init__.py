@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from hatch_torch_ext.base import process, redact, toml, uv
+from hatch_torch_ext.base import process, redact, untrusted, uv
 from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.facts.backend import local_tag
 from hatch_torch_ext.facts.releases import TORCH_INDEX
@@ -186,7 +186,7 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
         for name in ("uv.toml", "pyproject.toml"):
             try:
                 text = (folder / name).read_text(encoding="utf-8")
-                own = toml.loads(text).get("tool", {}).get("uv") if name == "pyproject.toml" else text
+                own = untrusted.toml(text).get("tool", {}).get("uv") if name == "pyproject.toml" else text
             except (OSError, ValueError, AttributeError):
                 continue
             if own:
@@ -238,7 +238,7 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
     # kill.
     given = "\n".join([*lines, *requirements]) + "\n"
     done = process.run([*command, "-"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT, given=given)
-    lock: dict[str, object] = toml.loads(done.stdout)
+    lock: dict[str, object] = untrusted.toml(done.stdout)
     return lock
 
 

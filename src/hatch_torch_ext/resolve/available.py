@@ -1,23 +1,34 @@
-"""The published builds of torch: from the configured indexes and torch's own, kept for a day, else from the tables."""
+"""What indexes have: the builds of torch, kept for a day, else from the tables; and the wheels of one version."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-from hatch_torch_ext.facts import builds, releases
-from hatch_torch_ext.facts.builds import Build
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.facts import labels, releases
+from hatch_torch_ext.facts.labels import Build
 from hatch_torch_ext.remote import index
 from hatch_torch_ext.remote.http import RemoteError
 from hatch_torch_ext.remote.settings import public
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from packaging.tags import Tag
 
     from hatch_torch_ext.remote.http import Http
+    from hatch_torch_ext.remote.index import IndexFile
     from hatch_torch_ext.store import Store
 
 TABLES = "the tables of this hatch-torch-ext"
@@ -49,7 +60,7 @@ def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: C
         source = public(own)
     if not general and not special:
         lines = [releases.format_minor(minor) for minor in releases.PUBLISHED_PYTHONS]
-        found = tuple(sorted(builds.of_tables(lines), key=_order))
+        found = tuple(sorted(labels.of_tables(lines), key=_order))
         return Published(builds=found, releases_from=TABLES, backends_from=TABLES, answered=False)
     known = any(build.backend != "cpu" for build in special)
     lines_with_builds = {(build.line, build.machine) for build in special}
@@ -121,7 +132,7 @@ def _of_place(http: Http, store: Store, place: str, report: Callable[[str], None
             return kept.value
         report(str(error))
         return []
-    found = sorted({build for file in files if not file.yanked for build in builds.of_name(file.name)}, key=_order)
+    found = sorted({build for file in files if not file.yanked for build in labels.of_name(file.name)}, key=_order)
     if found:
         store.keep_answer(name, builds=[asdict(build) for build in found])
     return found
@@ -134,3 +145,56 @@ def _builds(answer: Mapping[str, Any]) -> list[Build]:
         _numbers(each["backend"])
         _numbers(each["python"])
     return [Build(**each) for each in answer["builds"]]
+
+
+def fetch(text: str, http: Http, folder: Path) -> tuple[Path, ...]:
+    """Write the wheels of ``NAME==VERSION`` into ``folder``; return their paths, sorted.
+
+    Raises ``ConfigurationError`` for another text, for a version that no index has as a wheel, and if an index fails.
+    """
+    try:
+        requirement = Requirement(text)
+        (exact,) = [each.version for each in requirement.specifier if each.operator == "=="]
+        version = Version(exact)
+    except (InvalidRequirement, InvalidVersion, ValueError) as error:
+        raise ConfigurationError(
+            [f"`{text}` is neither a wheel nor a published version of a project: write `NAME==VERSION`"]
+        ) from error
+    name = canonicalize_name(requirement.name)
+    files: list[IndexFile] = []
+    problems = []
+    for place in (*http.settings.find_links, *http.settings.indexes):
+        try:
+            files += index.files(http, place, name)
+        except RemoteError as error:  # noqa: PERF203 -- a handful of indexes
+            problems.append(str(error))
+    chosen = newest(files, name, version)
+    if not chosen:
+        why = f" ({problems[0]})" if problems else ""
+        raise ConfigurationError([f"No index has a wheel of {name} {version}{why}. Download it, and name the file"])
+    try:
+        return tuple(_write(file, http, folder) for file in chosen)
+    except RemoteError as error:
+        raise ConfigurationError([f"{error}. Download the wheel by other means, and name the file"]) from error
+
+
+def newest(files: Iterable[IndexFile], name: str, version: Version) -> tuple[IndexFile, ...]:
+    """Return the wheels of that version, of each tag the one with the highest build number, by name."""
+    found: dict[frozenset[Tag], tuple[tuple[int, str] | tuple[()], IndexFile]] = {}
+    for file in files:
+        try:
+            project, own, build, tags = parse_wheel_filename(file.name)
+        except (InvalidWheelFilename, InvalidVersion):
+            continue
+        if (project, own) == (name, version) and not file.yanked and (tags not in found or found[tags][0] < build):
+            found[tags] = build, file
+    return tuple(sorted((file for _, file in found.values()), key=lambda file: file.name))
+
+
+def _write(file: IndexFile, http: Http, folder: Path) -> Path:
+    target, parts = folder / file.name, urlsplit(file.url)
+    if parts.scheme == "file":
+        shutil.copyfile(Path(unquote(parts.path)), target)
+    else:
+        http.download(file.url, target, file.sha256, lambda _: None, promised=file.size)
+    return target

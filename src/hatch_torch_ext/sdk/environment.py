@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import store as sdk_store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ProcessError, SdkError
-from hatch_torch_ext.sdk import facts, stubs
+from hatch_torch_ext.sdk import exports, facts
 from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _link_targets(environment: Environment, libraries: tuple[str, ...]) -> Path:
     # Stubs here too: a linker that reads the real libraries writes other symbol tables (types of undefined symbols,
     # `_edata`), and a variant must have the same bytes whichever kind of SDK it was built with.
     store = sdk_store.usable(os.environ, environment.prefix / "torch-ext-cache", lambda _: None)
-    return stubs.folder(store, libraries, environment.interpreter.machine)
+    return exports.folder(store, libraries, environment.interpreter.machine)
 
 
 def _shared_objects(folder: Path) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.base import escape, redact
-from hatch_torch_ext.facts import builds
+from hatch_torch_ext.facts import labels
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.remote.archive import ArchiveMember
 from hatch_torch_ext.remote.settings import public
@@ -77,7 +77,7 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
     ``libc10`` is the real library if the one below ``prefix`` is a stub.
     """
     try:
-        values = builds.version_values(_text(prefix / "version.py"))
+        values = labels.version_values(_text(prefix / "version.py"))
     except ValueError as error:
         raise FactError(f"version.py {error}") from error
     version = values.get("__version__")

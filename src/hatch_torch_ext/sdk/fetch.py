@@ -1,14 +1,21 @@
-"""Files of one wheel: by ranges, else from the downloaded wheel, or from disk; callers get the same in each case."""
+"""Files of one wheel: by ranges, else from the downloaded wheel, or from disk; and the progress of a download.
+
+Callers get the same in each case. The progress goes to a listener, else it is a bar if stderr is a terminal, else a
+line every half minute.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import sys
+import time
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.facts.content import sha256
-from hatch_torch_ext.remote import archive, progress
+from hatch_torch_ext.facts.content import sha256, size
+from hatch_torch_ext.remote import archive
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
 
@@ -85,7 +92,7 @@ def _read(source: Source, pattern: re.Pattern[str], title: str, say: Callable[[s
     members = archive.directory(source)
     chosen = [member for member in members if pattern.fullmatch(member.name)]
     contents = []
-    with progress.shown(title, sum(member.compressed for member in chosen), say) as tick:
+    with shown(title, sum(member.compressed for member in chosen), say) as tick:
         for member, data in archive.extract(source, chosen):
             tick(member.compressed)
             contents.append((member, data))
@@ -96,7 +103,7 @@ def _read(source: Source, pattern: re.Pattern[str], title: str, say: Callable[[s
 def _whole(scope: Scope, wheel: ResolvedWheel, http: Http, size: int | None) -> Iterator[Source]:
     """Provide the downloaded wheel, of at most ``size`` bytes: those that the index or an earlier answer stated."""
     title = f"{wheel.name} {wheel.version}"
-    with scope.store.scratch() as scratch, progress.shown(title, size, scope.report) as tick:
+    with scope.store.scratch() as scratch, shown(title, size, scope.report) as tick:
         target = scratch / "wheel"
         try:
             http.download(wheel.url, target, wheel.sha256, tick, promised=size)
@@ -116,3 +123,66 @@ def sentence(error: FetchError | OSError, scope: Scope) -> str:
             "or name another folder with HATCH_TORCH_EXT_CACHE"
         )
     return f"the cache {root} cannot be used ({error}). Name another folder with HATCH_TORCH_EXT_CACHE"
+
+
+WATCHER: ContextVar[Callable[[str, int, int | None], None] | None] = ContextVar("watcher", default=None)
+"""Called with the name of the download, the bytes received, and the total, or None if it is unknown."""
+
+OFTEN = 0.25
+"""Seconds between two calls of a listener."""
+EVERY = 30.0
+"""Seconds between two lines."""
+
+
+@contextlib.contextmanager
+def shown(title: str, total: int | None, say: Callable[[str], None] | None = None) -> Iterator[Callable[[int], None]]:
+    """Provide a function to call with the number of bytes received; show the progress while the context lasts.
+
+    Without a terminal, ``say`` is called from time to time.
+    """
+    if (watcher := WATCHER.get()) is not None:
+        yield _counted(watcher, title, total)
+        return
+    if not sys.stderr.isatty():
+        yield _lines(title, total, say or (lambda _: None))
+        return
+    from rich.console import Console
+    from rich.errors import LiveError
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bars = Bars(*columns, console=Console(stderr=True), transient=True)
+    task = bars.add_task(title, total=total)
+    with contextlib.suppress(LiveError):  # another entry's bar is on the terminal already
+        bars.start()
+    try:
+        yield lambda count: bars.advance(task, count)
+    finally:
+        bars.stop()
+
+
+def _lines(title: str, total: int | None, say: Callable[[str], None]) -> Callable[[int], None]:
+    come, reported = 0, time.monotonic()
+
+    def tick(count: int) -> None:
+        nonlocal come, reported
+        come += count
+        if time.monotonic() - reported >= EVERY:
+            reported = time.monotonic()
+            say(f"{title}: {size(come)}{f' of {size(total)}' if total else ''} fetched so far")
+
+    return tick
+
+
+def _counted(watcher: Callable[[str, int, int | None], None], title: str, total: int | None) -> Callable[[int], None]:
+    received, last = 0, 0.0
+
+    def add(count: int) -> None:
+        nonlocal received, last
+        received += count
+        if time.monotonic() - last >= OFTEN or received == total:
+            last = time.monotonic()
+            watcher(title, received, total)
+
+    return add

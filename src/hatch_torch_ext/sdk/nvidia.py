@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion
 
 from hatch_torch_ext import resolve
 from hatch_torch_ext.facts.project import cmake_files
-from hatch_torch_ext.sdk import fetch, stubs
+from hatch_torch_ext.sdk import exports, fetch
 from hatch_torch_ext.sdk.fetch import FetchError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _part(scope: Scope, wheel: ResolvedWheel, received: Callable[[int], None]) -
         contents = {member.name: data for member, data in fetched.contents}
         for member in fetched.members:
             if (match := LIBRARY.fullmatch(member.name)) and member.name not in contents:
-                contents[member.name] = stubs.stub(match[2], scope.interpreter.machine)
+                contents[member.name] = exports.stub(match[2], scope.interpreter.machine)
         for name, data in contents.items():
             scope.store.put(data, made, name)
         received(fetched.received)

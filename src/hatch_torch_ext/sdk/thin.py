@@ -22,7 +22,7 @@ from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.remote.http import Http, Limits
 from hatch_torch_ext.resolve import ResolvedWheel, Scope
-from hatch_torch_ext.sdk import exports, facts, fetch, nvidia, stubs
+from hatch_torch_ext.sdk import exports, facts, fetch, nvidia
 from hatch_torch_ext.sdk.environment import torch_include_dirs
 from hatch_torch_ext.sdk.facts import LAYOUT, REAL, ThinRecord
 from hatch_torch_ext.values import Sdk
@@ -59,10 +59,10 @@ def acquire(
     Raises ``SdkError``.
     """
     environ = os.environ if environ is None else environ
-    if interpreter.machine not in stubs.MACHINES:
+    if interpreter.machine not in exports.MACHINES:
         raise SdkError(
             entry.name,
-            f"thin torch SDKs are made for {' and '.join(stubs.MACHINES)}, not for {interpreter.machine}: "
+            f"thin torch SDKs are made for {' and '.join(exports.MACHINES)}, not for {interpreter.machine}: "
             'use `sdk = "environment"`',
         )
     settings = index_settings.read(entry, config, environ)
@@ -144,7 +144,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
         ) from error
     for member in libraries:
         soname = Path(member.name).name
-        scope.store.put(stubs.stub(soname, scope.interpreter.machine), made, f"torch/lib/{soname}")
+        scope.store.put(exports.stub(soname, scope.interpreter.machine), made, f"torch/lib/{soname}")
     for name, text in files(found):
         scope.store.put(text, made, f"torch/{name}")
     size = f" of {wheel.size / 1e6:.0f}" if wheel.size else ""

@@ -20,7 +20,7 @@ from packaging.version import Version
 from hatch_torch_ext import elf
 from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError, crowded
 from hatch_torch_ext.base.process import answer, run
-from hatch_torch_ext.facts import sonames
+from hatch_torch_ext.facts import owners
 from hatch_torch_ext.facts.content import has_cpp_runtime
 from hatch_torch_ext.values import Tool
 
@@ -285,7 +285,7 @@ def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
         except ProcessError:
             return None
         try:
-            shared = any(map(sonames.is_cpp_runtime, elf.read(library).needed))
+            shared = any(map(owners.is_cpp_runtime, elf.read(library).needed))
         except ElfError:
             return None
         return not shared and has_cpp_runtime(library)
