@@ -235,9 +235,9 @@ def _torch_of(python: Path, of: Parent | None) -> InstalledTorch | None:
     """
     changes = {name: of.environ.get(name) for name in _OF_USER} if of is not None else {}
     command: list[Path | str] = [python, "-I"] if of is None else [python]
-    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "probe.py") as script:
+    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "ask_python.py") as script:
         try:
-            output = process.run([*command, script], env_changes=changes, timeout=60.0).stdout
+            output = process.run([*command, script, "files"], env_changes=changes, timeout=60.0).stdout
         except ProcessError:
             return None
     try:

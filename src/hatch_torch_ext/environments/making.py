@@ -110,8 +110,8 @@ def without_torch(
 
 def of_python(python: Path) -> Environment:
     """Return the environment of a Python as it is; nothing is made. Raises ``ProcessError``."""
-    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "interpreter.py") as script:
-        output = process.run([python, "-I", script], timeout=ANSWER_TIMEOUT).stdout
+    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "ask_python.py") as script:
+        output = process.run([python, "-I", script, "interpreter"], timeout=ANSWER_TIMEOUT).stdout
     return _parse(untrusted.json(output.rpartition(_ANSWER)[2]), removal="")
 
 
@@ -142,10 +142,12 @@ def _run(
     report: Report | None,
 ) -> dict[str, Any]:
     """Make the environment and return the facts of its Python; ``removal`` is None if the next build makes it again."""
-    script = resources.files("hatch_torch_ext") / "resources" / "interpreter.py"
+    script = resources.files("hatch_torch_ext") / "resources" / "ask_python.py"
     with resources.as_file(script) as path:
         try:
-            done = program.run(["run", f"{name}:python", "-I", str(path)], cwd=cwd, changes=changes, report=report)
+            done = program.run(
+                ["run", f"{name}:python", "-I", str(path), "interpreter"], cwd=cwd, changes=changes, report=report
+            )
         except ProcessError as error:
             raise _not_made(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):

@@ -18,7 +18,7 @@ from hatch_torch_ext.values import Sdk
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry, Environment, TorchFolders
 
-PROBE = Path(__file__).parent.parent / "resources" / "probe.py"
+PROBE = Path(__file__).parent.parent / "resources" / "ask_python.py"
 PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes several
 
 
@@ -70,7 +70,7 @@ def torch_include_dirs(prefix: Path) -> tuple[Path, ...]:
 
 def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ...]]:
     try:
-        answer = process.run([environment.python, "-I", PROBE], timeout=PROBE_TIMEOUT).stdout
+        answer = process.run([environment.python, "-I", PROBE, "files"], timeout=PROBE_TIMEOUT).stdout
         found = untrusted.json(answer)
     except ProcessError as error:
         raise SdkError(

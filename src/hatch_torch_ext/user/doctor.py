@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.user.machine import Machine
     from hatch_torch_ext.user.target import TargetPython
 
-PROBE = Path(__file__).parent.parent / "resources" / "ask_environment.py"
+PROBE = Path(__file__).parent.parent / "resources" / "ask_python.py"
 TIMEOUT = 120.0
 OUTPUT = 16 << 20
 """The most that is read of what a program prints, in bytes: a package's loader prints its manifest."""
@@ -218,7 +218,11 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
 def _torch(target: TargetPython) -> dict[str, Any]:
     try:
         done = process.run(
-            [target.python, PROBE], check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}, limit=OUTPUT
+            [target.python, PROBE, "imported"],
+            check=False,
+            timeout=TIMEOUT,
+            env_changes={"PYTHONSAFEPATH": "1"},
+            limit=OUTPUT,
         )
         answer = untrusted.json(done.stdout.splitlines()[-1])
     except (ProcessError, ValueError, IndexError):

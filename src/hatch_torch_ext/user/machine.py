@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.user.drivers import Version
 
-PROBE = Path(__file__).parent.parent / "resources" / "ask_nvidia.py"
+PROBE = Path(__file__).parent.parent / "resources" / "ask_machine.py"
 TIMEOUT = 5.0
 """Timeout in seconds for each call of a library or a program: a broken driver can hang."""
 DRIVER = "TORCH_EXT_CUDA_DRIVER"
 """The variable that overrides detection: ``12.8``, or ``none``."""
 OUTPUT = 1 << 20
 """The most that is read of what a library or a program prints about GPUs, in bytes."""
-KERNEL = Path(__file__).parent.parent / "resources" / "ask_kernel.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +304,7 @@ def _others(root: Path, timeout: float, draft: _Draft) -> tuple[tuple[OtherGpu, 
     if not (root / "sys/bus/pci/devices").is_dir():
         return (), ()
     try:
-        done = process.run([sys.executable, "-I", "-S", KERNEL, root], timeout=timeout, limit=OUTPUT)
+        done = process.run([sys.executable, "-I", "-S", PROBE, "kernel", root], timeout=timeout, limit=OUTPUT)
         answer = untrusted.json(done.stdout)
         others = tuple(OtherGpu(vendor=each["vendor"], name=_printable(each["name"])) for each in answer["devices"])
         return others, tuple(map(str, answer["architectures"]))

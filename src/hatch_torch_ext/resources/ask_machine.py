@@ -1,15 +1,18 @@
-"""Asks one of NVIDIA's libraries about this machine (``ask_nvidia.py nvml`` or ``cuda``); prints the answer as JSON.
+"""Asks about this machine's GPUs, and prints the answer as JSON (``ask_machine.py nvml``, ``cuda``, ``kernel ROOT``).
 
-It runs in a separate process, since a broken driver can hang or crash the process that opens it. No CUDA context is
-created.
+Of NVIDIA's it asks NVIDIA's libraries, of AMD's and Intel's the kernel's files. It runs in a separate process, since a
+broken driver can hang or crash whoever opens it. No CUDA context is created.
 """
 
 from __future__ import annotations
 
 import ctypes
+import glob
 import json
+import os
+import re
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 FOLDERS = (
     "",
@@ -89,5 +92,44 @@ def text(function: Any, *arguments: Any) -> Optional[str]:
     return buffer.value.decode("utf-8", "replace")
 
 
+DISPLAY = "0x03"
+VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
+MOST = 256
+
+
+def first_line(path: str) -> str:
+    """Return the first kilobytes of a file on one line, "" if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return " ".join(stream.read(8192).split())
+    except OSError:
+        return ""
+
+
+def devices(root: str) -> Iterator[Dict[str, Any]]:
+    """Yield the display devices on the PCI bus: their vendor, and their name or PCI identifiers."""
+    for folder in sorted(glob.glob(os.path.join(root, "sys/bus/pci/devices/*")))[:MOST]:
+        vendor = first_line(folder + "/vendor")
+        if vendor in VENDORS and first_line(folder + "/class").startswith(DISPLAY):
+            numbers = "{}:{}".format(vendor[2:], first_line(folder + "/device")[2:] or "?")
+            yield {"vendor": VENDORS[vendor], "name": first_line(folder + "/product_name") or numbers}
+
+
+def architectures(root: str) -> List[str]:
+    """Return the architectures of AMD's GPUs, as the compute driver lists them: 90402 is gfx942, 90010 is gfx90a."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(root, "sys/class/kfd/kfd/topology/nodes/*/properties")))[:MOST]:
+        match = re.search(r"\bgfx_target_version ([0-9]{5,6})\b", first_line(path))
+        if match:
+            number = int(match.group(1))
+            found.append("gfx{}{:x}{:x}".format(number // 10000, number // 100 % 100, number % 100))
+    return found
+
+
+def kernel() -> Dict[str, Any]:
+    """Return what the kernel's files below the root say; no driver is called."""
+    return {"devices": list(devices(sys.argv[2])), "architectures": architectures(sys.argv[2])}
+
+
 if __name__ == "__main__":
-    print(json.dumps({"nvml": nvml, "cuda": cuda}[sys.argv[1]]()))
+    print(json.dumps({"nvml": nvml, "cuda": cuda, "kernel": kernel}[sys.argv[1]]()))
