@@ -21,7 +21,7 @@ from rich.console import Console
 import elves
 import wheels
 from hatch_torch_ext import cli, store, views
-from hatch_torch_ext.cli import doctor as doctors
+from hatch_torch_ext.cli import user
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.user import doctor, machine
@@ -374,7 +374,7 @@ def test_doctor_shows_no_foreign_text_raw(capsys: pytest.CaptureFixture[str]) ->
         packages=(health,),
         problems=(WORSE,),
     )
-    text = doctors._text(found)
+    text = user._text(found)
     check(text)
     assert sum(line.startswith("problem") for line in text.splitlines()) == 1
     check(found.to_json({}))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import errors, escape
 from hatch_torch_ext.base.errors import TorchExtError
-from hatch_torch_ext.cli import build, ci, doctor, extend, init, install, matrix, outlets, prune, sdk, terminal, wheels
+from hatch_torch_ext.cli import build, extend, init, matrix, outlets, sdk, terminal, user, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
-    "init": init.add,
+    "init": init.add_init,
     "matrix": matrix.add,
     "build": build.add,
     "timeline": build.add_timeline,
@@ -26,14 +26,14 @@ COMMANDS = {
     "variants": outlets.add_variants,
     "index": outlets.add_index,
     "kernels": outlets.add_kernels,
-    "ci": ci.add,
+    "ci": init.add_ci,
     "inspect": wheels.add_inspect,
     "audit": wheels.add_audit,
     "compare": wheels.add_compare,
     "sdk": sdk.add,
-    "install": install.add,
-    "doctor": doctor.add,
-    "prune": prune.add,
+    "install": user.add_install,
+    "doctor": user.add_doctor,
+    "prune": user.add_prune,
 }
 """In the order of ``--help``."""
 

@@ -1,4 +1,4 @@
-"""``hatch-torch-ext install``: the torch that suits this machine and the packages best, and the packages."""
+"""The user's side: ``hatch-torch-ext install``, ``doctor`` and ``prune``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.terminal import path
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+    from hatch_torch_ext.user.doctor import Diagnosis
     from hatch_torch_ext.user.installing import Plan
     from hatch_torch_ext.user.target import TargetPython
 
@@ -34,7 +38,7 @@ OTHER_PLACES = (
 PLACES_OF_UV = frozenset({*OTHER_PLACES, "UV_INDEX_STRATEGY", "UV_INSECURE_HOST"})
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_install(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command and its options."""
     command = commands.add_parser(
         "install",
@@ -76,10 +80,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     places.add_argument("--extra-index-url", "--index", metavar="URL", action="append", default=[], help="one more")
     places.add_argument("-f", "--find-links", metavar="PLACE", action="append", default=[], help="a folder or a page")
     places.add_argument("--no-index", action="store_true", help="only what --find-links names")
-    command.set_defaults(run=run, hands_on=True)
+    command.set_defaults(run=run_install, hands_on=True)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_install(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.base import process
     from hatch_torch_ext.remote import pipfiles
@@ -208,3 +212,130 @@ class _Installer:
         if not self.is_uv or not any(environ.get(f"PIP_{name}") for name in named):
             return {}
         return {name: value for name, value in settings.for_uv(environ).items() if name in PLACES_OF_UV}
+
+
+def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser("doctor", help="report what is installed here, what does not work, and what to type")
+    command.add_argument("packages", metavar="PACKAGE", nargs="*", help="only these (default: all that are installed)")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to look at")
+    command.add_argument(
+        "--json", action="store_true", help="JSON for bug reports, without user names, tokens or paths in your home"
+    )
+    command.set_defaults(run=run_doctor)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status: 1 when something does not work."""
+    from hatch_torch_ext.user import doctor, machine, target
+
+    into = target.find(options.python, os.environ, folder=Path.cwd(), with_torch=True)
+    found = doctor.diagnose(into, machine.read(os.environ), options.packages, os.environ)
+    terminal.say(found.to_json(os.environ) if options.json else _text(found))
+    return 0 if found.healthy else 1
+
+
+def _text(found: Diagnosis) -> str:
+    here = found.machine
+    driver = f"driver {here.driver or 'unknown'}" if here.driver or here.supported else "no NVIDIA driver"
+    supports = f", supports CUDA {'.'.join(map(str, here.supported))}" if here.supported else ""
+    lines = [
+        f"machine   {here.system} {here.machine}{', WSL' if here.wsl else ''}; {driver}{supports}"
+        f"{f' (from {here.source})' if here.source else ''}"
+    ]
+    for gpu in here.gpus:
+        number = ".".join(map(str, gpu.capability)) if gpu.capability else "unknown"
+        notes = "".join([", MIG" if gpu.mig else "", "" if gpu.visible else ", hidden by CUDA_VISIBLE_DEVICES"])
+        lines.append(f"GPU {gpu.index}     {gpu.name or 'unknown'}, compute capability {number}{notes}")
+    lines += [f"GPU       {line}" for line in found.other_gpus]
+    lines.append(f"python    {found.python}")
+    torch = found.torch
+    if torch.get("version"):
+        lines.append(f"torch     {torch['version']}, built for {found.built_for}, in {torch.get('folder')}")
+    else:
+        lines.append("torch     none")
+    lines += [f"tool      {program}: {version}" for program, version in found.tools]
+    for each in found.packages:
+        notes = "".join(
+            [", built here at first use" if each.built else "", f"; {len(each.pruned)} pruned" if each.pruned else ""]
+        )
+        lines.append(f"package   {each.distribution} {each.version}: {each.chosen or 'nothing fits'}{notes}")
+        if not each.works:
+            gone = dict.fromkeys(each.pruned, "removed by prune")
+            lines += [f"          {label}: {gone.get(label, verdict)}" for label, verdict in each.verdicts]
+    lines += [f"problem   {problem}" for problem in found.problems]
+    lines += [f"type      {command}" for command in found.commands]
+    return "\n".join(escape.line(line) for line in lines)
+
+
+def add_prune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    command = commands.add_parser(
+        "prune", help="remove the variants of an installed package that cannot be loaded here"
+    )
+    command.add_argument("packages", metavar="PACKAGE", nargs="+")
+    command.add_argument("--dry-run", action="store_true", help="show what would be removed, and remove nothing")
+    command.add_argument("--python", metavar="PYTHON", type=path, help="the Python or environment to look at")
+    command.add_argument("--target", metavar="DIR", type=path, help="a folder that pip's --target filled")
+    command.add_argument(
+        "--keep", metavar="LABEL", action="append", help="keep these variants instead of the one that is loaded here"
+    )
+    command.add_argument("--json", action="store_true")
+    command.set_defaults(run=run_prune)
+
+
+def run_prune(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    from hatch_torch_ext.base.errors import ConfigurationError
+    from hatch_torch_ext.facts.content import size
+    from hatch_torch_ext.user import builtcache, doctor, pruning, target
+
+    into = target.find(options.python, os.environ, folder=Path.cwd())
+    there = pruning.packages(options.target) if options.target else doctor.installed(into)
+    installed = {canonicalize_name(each.distribution): each for each in there}
+    missing = [name for name in options.packages if canonicalize_name(name) not in installed]
+    if missing:
+        where = options.target or into.python
+        there_are = f"There are: {', '.join(sorted(each.distribution for each in there)) or 'none'}."
+        why = f"not installed in {where}, or not made with hatch-torch-ext"
+        raise ConfigurationError([f"{', '.join(missing)}: {why}. {there_are}"])
+    if options.keep:
+        pruning.check_keep([installed[canonicalize_name(name)] for name in options.packages], options.keep)
+    prepared = []
+    for name in options.packages:
+        each = installed[canonicalize_name(name)]
+        # A variable of this user's process decides nothing for others.
+        own = f"{each.package.replace('.', '_').upper()}_TORCH_EXT_VARIANT"
+        state = None if options.keep else doctor.health(into, each, **{"TORCH_EXT_VARIANT": None, own: None})
+        built = state is not None and state.built
+        if built:
+            pruning.check_cache(each, os.environ)
+        keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
+        again = target.there(into, each.again, folder=options.target)
+        pruned = pruning.prepare(each, keep, built=built, python=os.fspath(into.python), again=again)
+        prepared.append((state, built, pruned))
+    rows = []
+    for state, built, pruned in prepared:
+        each = pruned.installed
+        if not options.dry_run:
+            pruning.apply(pruned)
+        rows.append(
+            {
+                "package": each.distribution,
+                "kept": sorted(set(each.labels) - set(pruned.labels)),
+                "removed": list(pruned.labels),
+                "bytes": pruned.size,
+            }
+        )
+        if not options.json:
+            verb = "would remove" if options.dry_run else "removed"
+            terminal.say(
+                f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
+            )
+            terminal.say(f"the way back: {pruned.again}")
+            if built and state is not None:
+                where = os.environ.get(builtcache.VARIABLE) or "the cache of this user"
+                terminal.say(f"loaded here: {state.chosen}, built at first use, from {where}")
+    if options.json:
+        terminal.say_json(rows)
+    return 0
