@@ -145,3 +145,20 @@ def test_archs_without_cuda_code_are_reported() -> None:
         "option `archs` had no effect: no variant holds CUDA code. Take it out, or compile CUDA sources "
         "(`enable_language(CUDA)`) in entries whose torch has CUDA"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "never"),
+    [
+        ("8.0", (80, 86, 89), (75, 87, 90)),
+        ("8.7", (87,), (80, 86, 89)),
+        ("8.0+PTX", (80, 87, 121), (75,)),
+        ("10.0f", (100, 103), (101, 110)),
+        ("10.1", (101, 110), (100, 103)),
+        ("9.0a", (90,), (91, 100)),
+    ],
+)
+def test_integrated_gpus_run_only_their_own_machine_code(name: str, on: tuple[int, ...], never: tuple[int, ...]) -> None:
+    """A Jetson Orin (8.7) has "no kernel image" in a wheel for 8.0, and the other way round; PTX serves both."""
+    assert all(archs.runs(name, capability) for capability in on)
+    assert not any(archs.runs(name, capability) for capability in never)

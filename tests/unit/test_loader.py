@@ -915,6 +915,11 @@ def test_python_of_a_variant_is_a_module_of_the_package(tmp_path: Path) -> None:
         ("10.0f", (12, 0), False),
         ("10.0f+PTX", (12, 0), False),
         ("12.0", (12, 1), True),
+        ("8.0", (8, 7), False),
+        ("8.0+PTX", (8, 7), True),
+        ("8.7", (8, 9), False),
+        ("10.1", (11, 0), True),
+        ("10.1", (10, 3), False),
     ],
 )
 def test_devices_that_no_code_runs_on_are_warned_of(

@@ -18,6 +18,13 @@ _NOTATION = re.compile(r"(?P<major>[1-9]\d?)\.(?P<minor>\d)(?P<suffix>[af]?)(?P<
 NEWEST = 999
 """Represents every later compute capability; the notation ends at 99.9."""
 
+INTEGRATED = (53, 62, 72, 87, 101)
+"""Compute capabilities of GPUs on one chip with the processor (Jetson, DRIVE) in a major that plug-in cards have too.
+
+Neither kind runs machine code of the other (jax#40492 shows it for 8.0 on 8.7); PTX runs on both. torch has the same
+table, DEVICE_REQUIREMENT in ``torch/cuda/__init__.py``. CUDA 13 calls 10.1 by the name 11.0.
+"""
+
 GROUPS = ("all", "all-major")
 """Words for what the nvcc in use supports. They are resolved here, so that the flags of CMake, torch and nvcc agree."""
 
@@ -92,16 +99,26 @@ def torch_build(cuda: str, machine: str) -> tuple[str, ...]:
     return match[1] if match is not None else ()
 
 
-def capabilities(name: str) -> tuple[int, int]:
+def capabilities(name: str) -> tuple[int, ...]:
     """Return the first and the last compute capability (80 for 8.0) on which the code called ``name`` runs.
 
-    Machine code runs on its major from its minor upward; PTX on every newer capability. ``a`` limits either to one
-    capability, ``f`` to one major.
+    Those in between on which it does not run come after them. Machine code runs on its major from its minor upward,
+    except on integrated GPUs, whose code runs only on them; PTX runs on every newer capability. ``a`` limits either to
+    one capability, ``f`` to one major.
     """
     arch = parse(name)
-    if arch.suffix == "a":
-        return arch.number, arch.number
-    return arch.number, NEWEST if arch.ptx and not arch.suffix else arch.number // 10 * 10 + 9
+    if arch.ptx and not arch.suffix:
+        return arch.number, NEWEST
+    if arch.suffix == "a" or arch.number in INTEGRATED:
+        return (101, 110, *range(102, 110)) if arch.code == "101" else (arch.number, arch.number)
+    last = arch.number // 10 * 10 + 9
+    return arch.number, last, *(number for number in INTEGRATED if arch.number < number <= last)
+
+
+def runs(name: str, capability: int) -> bool:
+    """Return whether the code called ``name`` runs on GPUs of the compute capability (80 for 8.0)."""
+    first, last, *others = capabilities(name)
+    return first <= capability <= last and capability not in others
 
 
 def with_fallback(archs: Sequence[Arch]) -> tuple[Arch, ...]:

@@ -675,7 +675,8 @@ def _watch_devices(choice: Choice) -> None:
     def check() -> None:
         for index in range(cuda.device_count()):
             major, minor = cuda.get_device_capability(index)
-            if not any(first <= 10 * major + minor <= last for first, last in variant["archs"].values()):
+            here = 10 * major + minor
+            if not any(low <= here <= high and here not in but for low, high, *but in variant["archs"].values()):
                 _warn(
                     f"{PACKAGE}: no code of {variant['label']} runs on cuda:{index} (capability {major}.{minor}), "
                     f"only on {', '.join(variant['archs'])}. Try: {_helped('update', 'a newer release', choice)}"

@@ -105,13 +105,12 @@ class Machine:
     def served(self, cuda: str) -> tuple[Gpu, ...]:
         """Return the visible GPUs for which torch's builds of ``cuda`` have code, and those of unknown capability."""
         built = archs.torch_build(cuda, self.machine)
-        ranges = [archs.capabilities(name) for name in built]
         return tuple(
             gpu
             for gpu in self.visible
             if gpu.capability is None
-            or not ranges
-            or any(first <= gpu.capability[0] * 10 + gpu.capability[1] <= last for first, last in ranges)
+            or not built
+            or any(archs.runs(name, gpu.capability[0] * 10 + gpu.capability[1]) for name in built)
         )
 
 
