@@ -160,6 +160,9 @@ def test_ci_init_writes_four_workflows(
     They install the hatch-torch-ext that wrote them. What the author reads is short.
     """
     monkeypatch.chdir(tmp_path)
+    assert main(["ci", "init"]) == 1
+    assert f"There is no pyproject.toml in {tmp_path}: " in capsys.readouterr().err
+    (tmp_path / "pyproject.toml").touch()
     assert main(["ci", "init"]) == 0
     folder = tmp_path / ".github" / "workflows"
     names = ["add-torch.yml", "build-wheels.yml", "follow-torch.yml", "wheels.yml"]
@@ -192,6 +195,7 @@ def test_in_a_subfolder_of_a_repository(
     for name in ("ops", "more ops"):
         project = tmp_path / "python" / name
         project.mkdir(parents=True)
+        (project / "pyproject.toml").touch()
         monkeypatch.chdir(project)
         assert main(["ci", "init"]) == 0
     folder = tmp_path / ".github" / "workflows"
@@ -224,6 +228,7 @@ def test_a_link_as_a_workflow(
     folder.mkdir(parents=True)
     outside = tmp_path / "outside.yml"
     (folder / "wheels.yml").symlink_to(outside)
+    (project / "pyproject.toml").touch()
     monkeypatch.chdir(project)
     assert main(["ci", "init", "--force"]) == 1
     assert capsys.readouterr().err == (
@@ -233,6 +238,7 @@ def test_a_link_as_a_workflow(
     (folder / "wheels.yml").unlink()
     assert main(["ci", "init"]) == 0
     (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pyproject.toml").touch()
     (tmp_path / "other" / ".github").symlink_to(project / ".github")
     monkeypatch.chdir(tmp_path / "other")
     assert main(["ci", "init"]) == 1

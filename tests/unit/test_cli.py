@@ -80,8 +80,9 @@ def test_what_is_not_a_wheel(command: str, tmp_path: Path, capsys: pytest.Captur
     other = tmp_path / "download.zip"
     shutil.copy(whole, other)
     gone = tmp_path / "gone-1-py3-none-any.whl"
+    unmatched = tmp_path / "dist" / "*.whl"  # what a shell leaves where nothing matches
     said = []
-    for path in (other, cut, gone):
+    for path in (other, cut, gone, unmatched, tmp_path):
         assert main([command, str(path)]) == 1
         printed = capsys.readouterr()
         assert printed.out == ""
@@ -92,6 +93,8 @@ def test_what_is_not_a_wheel(command: str, tmp_path: Path, capsys: pytest.Captur
         f"hatch-torch-ext: {cut}: is not a zip archive, or its end is missing (File is not a zip file). Build or fetch "
         "the wheel again\n",
         f"hatch-torch-ext: {gone}: no such file. Give the path of a wheel\n",
+        f"hatch-torch-ext: {unmatched}: no such file. Give the path of a wheel\n",
+        f"hatch-torch-ext: {tmp_path}: is a folder, no file. Give the path of a wheel\n",
     ]
     shutil.copy(whole, cut)
     (tmp_path / "renamed").mkdir()

@@ -571,9 +571,11 @@ def test_a_zip_archive_gives_reasons_and_remedies(tmp_path: Path) -> None:
     """In a zipapp the loader's other files are read from the archive."""
     module_of(tmp_path, variant("b", "2.9"))
     archive = shutil.make_archive(str(tmp_path / "app"), "zip", tmp_path, "my_pkg")
-    done = run(Path(archive), "-c", "import my_pkg._variants as v; v.load()")
-    assert "my_pkg: none of its compiled variants (1) fits here.\n" in done.stderr
-    assert '\n  pip install "torch==2.9.*"\n' in done.stderr
+    name = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path[0] = 'app.zip'; "  # as in `python app.pyz`
+    for first in ("", name):
+        done = run(Path(archive) if not first else tmp_path / "none", "-c", f"{first}import my_pkg._variants as v; v.load()")
+        assert "my_pkg: none of its compiled variants (1) fits here.\n" in done.stderr
+        assert '\n  pip install "torch==2.9.*"\n' in done.stderr
 
 
 def test_importing_it_costs_nearly_nothing(tmp_path: Path) -> None:

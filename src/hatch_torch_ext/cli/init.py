@@ -141,9 +141,10 @@ def add_ci(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def run_ci(options: argparse.Namespace) -> int:
     """Run ``ci init``; return the exit status. An existing file that it did not write is not overwritten."""
     from hatch_torch_ext.base import atomic
+    from hatch_torch_ext.cli import project
     from hatch_torch_ext.init import fresh
 
-    root = _repository(Path.cwd())
+    root = _repository(project.root())
     folder = root / fresh.WORKFLOWS
     if not folder.resolve().is_relative_to(root.resolve()):
         raise ConfigurationError([f"{folder} is a link out of the repository: GitHub reads no workflow there."])

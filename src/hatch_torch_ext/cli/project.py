@@ -39,6 +39,14 @@ class Project:
     builder: WheelBuilder
 
 
+def root() -> Path:
+    """Return this folder. Raises ``ConfigurationError`` if it is not that of a project."""
+    folder = Path.cwd()
+    if not (folder / "pyproject.toml").is_file():
+        raise ConfigurationError([f"There is no pyproject.toml in {folder}: run this in the folder of your project."])
+    return folder
+
+
 def read() -> Project:
     """Return the project in this folder, read as hatchling reads it.
 
@@ -51,10 +59,8 @@ def read() -> Project:
     from hatch_torch_ext.hooks import metadata
     from hatch_torch_ext.hooks.shipping import package_folders
 
-    root = Path.cwd()
-    if not (root / "pyproject.toml").is_file():
-        raise ConfigurationError([f"There is no pyproject.toml in {root}: run this in the folder of your project."])
-    builder = WheelBuilder(str(root))
+    folder = root()
+    builder = WheelBuilder(str(folder))
     name = str(builder.metadata.core_raw_metadata["name"])  # not by `core`, which calls the metadata hooks
     raw = metadata.build_hook_options(builder)
     if raw is None:
@@ -63,7 +69,7 @@ def read() -> Project:
         say(warning)
     environments.replace_home(say)
     sources = package_folders(builder.config)
-    config = configuration.parse(raw, root=root, project_name=name, environ=os.environ, sources=sources)
+    config = configuration.parse(raw, root=folder, project_name=name, environ=os.environ, sources=sources)
     return Project(config=config, name=name, builder=builder)
 
 

@@ -29,7 +29,7 @@ from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
-from hatch_torch_ext.wheel import listing
+from hatch_torch_ext.wheel import listing, require_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -120,6 +120,7 @@ def _check_versions(paths: Sequence[Path]) -> None:
         try:
             project, version, _, _ = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
+            require_file(path)
             raise WheelError(f"{path}: is not named as a wheel. Give the file its published name back") from error
         versions[project].add(str(version))
     for name, found in sorted(versions.items()):

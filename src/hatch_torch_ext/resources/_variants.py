@@ -740,8 +740,10 @@ def _part(name: str) -> Any:
         part.loader = SimpleNamespace(**globals())  # this module need not be in sys.modules
         try:
             spec.loader.exec_module(part)
-        except NotADirectoryError:  # in a zip archive
-            exec(compile(globals()["__loader__"].get_data(file), file, "exec"), part.__dict__)  # noqa: S102
+        except NotADirectoryError:  # in a zip archive, which knows its files by their names in it
+            archive = globals()["__loader__"]
+            source = archive.get_data(os.path.relpath(file, archive.archive))
+            exec(compile(source, file, "exec"), part.__dict__)  # noqa: S102
         _parts[name] = part
     return _parts[name]
 

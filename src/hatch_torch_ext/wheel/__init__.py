@@ -219,14 +219,9 @@ def _unchanged(
 
 def open_archive(path: Path) -> zipfile.ZipFile:
     """Open the archive at ``path``. Raises ``WheelError`` if there is none; pipes and devices are not opened."""
+    require_file(path)
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
-            raise WheelError(f"{path}: is {what}, no file. Give the path of a wheel")
         return zipfile.ZipFile(path)
-    except FileNotFoundError as error:
-        raise WheelError(f"{path}: no such file. Give the path of a wheel") from error
     except (*_DAMAGE, OverflowError) as error:
         message = escape.name(error)
         raise WheelError(
@@ -234,11 +229,24 @@ def open_archive(path: Path) -> zipfile.ZipFile:
         ) from error
 
 
+def require_file(path: Path) -> None:
+    """Raise ``WheelError`` where there is no file at ``path``, whatever its name."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError | NotADirectoryError) else error.strerror
+        raise WheelError(f"{path}: {reason}. Give the path of a wheel") from error
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
+        raise WheelError(f"{path}: is {what}, no file. Give the path of a wheel")
+
+
 def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None, str | None]:
     plain, label = _without_label(path.name)
     try:
         name, version, build, tags = parse_wheel_filename(plain)
     except ValueError as error:  # InvalidWheelFilename and, for its version, others
+        require_file(path)
         raise WheelError(
             f"{path}: is not named as a wheel, NAME-VERSION-PYTHON-ABI-PLATFORM.whl. "
             "Give the file its published name back"
