@@ -671,6 +671,11 @@ def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch,
         "Repair it: make the program again with all files as they are: "
         "pyinstaller --collect-all my_pkg, without --strip"
     )
+    helper = place.parent.parent / "help.py"
+    helper.rename(helper.with_suffix(".left"))  # PyInstaller takes only what is imported
+    said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
+    assert said.endswith("with all files as they are: pyinstaller --collect-all my_pkg, without --strip)")
+    helper.with_suffix(".left").rename(helper)
     place.with_suffix(".left").rename(place)
     assert torch.run("-c", frozen).stdout == "it works\n"
 
@@ -731,6 +736,34 @@ def test_a_zipped_package_is_reported(torch: Torch, binaries: Path, tmp_path: Pa
     assert line.startswith("ImportError: my_pkg: ")
     shutil.unpack_archive(archive, tmp_path / "unpacked")
     torch.run("-c", "import my_pkg", PYTHONPATH=str(tmp_path / "unpacked"))
+
+
+EXPORTED = """
+import sys
+from torch.package import PackageExporter, PackageImporter
+for how in ("intern", "extern"):
+    with PackageExporter(how) as exporter:
+        getattr(exporter, how)("my_pkg.**")
+        exporter.extern("**")
+        exporter.save_source_string("model", "import my_pkg, torch; print(torch.ops.loading_ops.twice(torch.ones(1)))")
+    try:
+        PackageImporter(how).import_module("model")
+    except ImportError as error:
+        print(error)
+"""
+
+
+@pytest.mark.performs("leave the package to the installed one: exporter.extern(")
+def test_a_package_inside_an_archive_of_torch_package(torch: Torch, binaries: Path, tmp_path: Path) -> None:
+    """Such an archive holds Python sources only: the message has the line that leaves the package outside."""
+    install(torch.site, "my_pkg", binaries / "libops.so")
+    program = tmp_path / "program.py"
+    program.write_text(EXPORTED, encoding="utf-8")
+    assert torch.run(str(program)).stdout.splitlines() == [
+        "my_pkg: no library can be opened inside an archive of torch.package: when you export, leave "
+        "the package to the installed one: exporter.extern('my_pkg.**')",
+        "tensor([2.])",
+    ]
 
 
 SUB_INTERPRETER = """

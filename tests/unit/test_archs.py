@@ -158,7 +158,7 @@ def test_archs_without_cuda_code_are_reported() -> None:
         ("9.0a", (90,), (91, 100)),
     ],
 )
-def test_integrated_gpus_run_only_their_own_machine_code(name: str, on: tuple[int, ...], never: tuple[int, ...]) -> None:
+def test_integrated_gpus_run_only_their_own_code(name: str, on: tuple[int, ...], never: tuple[int, ...]) -> None:
     """A Jetson Orin (8.7) has "no kernel image" in a wheel for 8.0, and the other way round; PTX serves both."""
     assert all(archs.runs(name, capability) for capability in on)
     assert not any(archs.runs(name, capability) for capability in never)

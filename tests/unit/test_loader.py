@@ -573,7 +573,8 @@ def test_a_zip_archive_gives_reasons_and_remedies(tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "app"), "zip", tmp_path, "my_pkg")
     name = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path[0] = 'app.zip'; "  # as in `python app.pyz`
     for first in ("", name):
-        done = run(Path(archive) if not first else tmp_path / "none", "-c", f"{first}import my_pkg._variants as v; v.load()")
+        place = tmp_path / "none" if first else Path(archive)
+        done = run(place, "-c", f"{first}import my_pkg._variants as v; v.load()")
         assert "my_pkg: none of its compiled variants (1) fits here.\n" in done.stderr
         assert '\n  pip install "torch==2.9.*"\n' in done.stderr
 
@@ -650,7 +651,7 @@ def test_many_variants_are_reported_by_rule(tmp_path: Path) -> None:
         "  7 built for cp312; found cp311\n"
         "  1 built for CUDA 12.8 or a newer 12.x; found a torch for CUDA 12.6\n"
         "Install a torch that it was built for:\n"
-        '  pip install "torch==2.9.*"\n'
+        f'  pip install "torch==2.9.*" --index-url {releases.TORCH_INDEX}/cu126\n'
         "or a newer release, if there is one:\n"
         "  pip install -U my-dist\n"
         "More: python -m my_pkg._variants"
@@ -689,6 +690,11 @@ CU128 = f" --index-url {releases.TORCH_INDEX}/cu128"
             [f'pip install "torch==2.9.*" --index-url {releases.TORCH_INDEX}/cpu'],
         ),
         (
+            {"torch": "2.10.0+xpu", "backend": "XPU"},  # the default index would give a torch for CUDA
+            [variant("a", "2.9")],
+            [f'pip install "torch==2.9.*" --index-url {releases.TORCH_INDEX}/xpu'],
+        ),
+        (
             {"torch": "2.10.0+cu128", "backend": "CUDA 12.8"},
             [variant("a", "2.9"), variant("b", "2.9", cuda="12.8")],
             [f'pip install "torch==2.9.*"{CU128}'],
@@ -709,7 +715,7 @@ def test_the_remedy_is_the_nearest_torch(
     pattern = rf'"torch[=>]=([0-9.]+?)(?:\.\*)?"(?: --index-url {releases.TORCH_INDEX}/(\w+))?'
     ((line, index),) = re.findall(pattern, remedy[0])
     default = releases.index_cuda(releases.minor_of(line))
-    cuda = {"": default, "cpu": None}.get(index, f"{index[2:4]}.{index[4:]}")
+    cuda = {"": default, "cpu": None, "xpu": None}.get(index, f"{index[2:4]}.{index[4:]}")
     installed = {
         "torch": f"{line}.0",
         "backend": f"CUDA {cuda}" if cuda else "CPU",

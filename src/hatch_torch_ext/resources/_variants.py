@@ -414,9 +414,7 @@ def load() -> Choice:
     """
     if getattr(sys, "argv", ["embedded"])[:1] == ["-m"] and _helped("is_asked", False):
         raise SystemExit(main(sys.argv[1:]))
-    if not _in_main_interpreter():
-        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
-        raise LoadError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
+    _refuse_where_nothing_can_be_opened()
     choice = _choose(must=True)
     _, trace = _setting("TRACE")
     if trace:
@@ -446,6 +444,15 @@ def _is_unusual(choice: Choice) -> bool:
     rebuilt = installed.final and not installed.of_torch
     for_gpus = choice.here["backend"] != "CPU" and not choice.variant["cuda"]
     return rebuilt or for_gpus or choice.reasons[choice.label] != []
+
+
+def _refuse_where_nothing_can_be_opened() -> None:
+    if not _in_main_interpreter():
+        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        raise LoadError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
+    if "__torch_package__" in globals():
+        remedy = f"when you export, leave the package to the installed one: exporter.extern('{DATA['package']}.**')"
+        raise LoadError(f"{PACKAGE}: no library can be opened inside an archive of torch.package: {remedy}")
 
 
 def _in_main_interpreter() -> bool:
@@ -764,7 +771,14 @@ def _explained(error: LoadError) -> str:
 def _without_help() -> str:
     again = f"-e {DATA['editable']}" if "editable" in DATA else f"--force-reinstall --no-deps {DATA['distribution']}"
     how = "fetch or write the kernel again" if "kernel" in DATA else f"pip install {again}"
+    if getattr(sys, "frozen", False):
+        how = _frozen()
     return f"({_plain(ROOT, 400)}/help.py, which knows more, is missing or damaged: {how})"
+
+
+def _frozen() -> str:
+    """Return what helps in a program made by PyInstaller or the like, which includes Python files only."""
+    return f"make the program again with all files as they are: pyinstaller --collect-all {PACKAGE}, without --strip"
 
 
 def main(arguments: Sequence[str]) -> int:

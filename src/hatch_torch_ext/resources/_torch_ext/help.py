@@ -143,11 +143,14 @@ def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ..
 
 
 def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
-    build = f"cu{variant['cuda'].replace('.', '')}" if variant["cuda"] else "cpu"
-    of_such_an_index = f"+{build[:2]}" in here["torch"]
-    if "backend" in against or of_such_an_index:
-        return f" --index-url https://download.pytorch.org/whl/{build}"
-    return ""
+    """Return the option for torch's index, where the default one would give a torch for another backend."""
+    import re
+
+    installed = re.search(r"\+(cpu|cu[0-9]+|rocm[0-9.]+|xpu)", here["torch"])
+    build = installed[1] if installed and "abi" not in against else ""
+    if variant["cuda"] and (build or "backend" in against):
+        build = f"cu{variant['cuda'].replace('.', '')}"
+    return f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
 
 
 def _other_wheels() -> List[str]:
@@ -186,11 +189,8 @@ def again() -> str:
     import shlex
 
     name = loader.DATA["distribution"]
-    if getattr(sys, "frozen", False):  # a program made by PyInstaller or the like, which includes Python files only
-        return (
-            "make the program again with all files as they are: "
-            f"pyinstaller --collect-all {loader.PACKAGE}, without --strip"
-        )
+    if getattr(sys, "frozen", False):
+        return loader._frozen()
     if "kernel" in loader.DATA:
         _, cached = _repository()
         if cached:  # what is there is not fetched again
