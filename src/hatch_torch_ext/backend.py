@@ -59,7 +59,7 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """Build an sdist by hatchling, and return its name; that it lacks the CMake sources is told after it."""
+    """Build an sdist by hatchling, and return its name; warn afterwards if it lacks the CMake sources."""
     _note(config_settings)
     name = hatchling.build_sdist(sdist_directory, config_settings)
     from hatch_torch_ext.hooks import shipping

@@ -1,4 +1,4 @@
-"""The name by which editable installs of before find `base/locks.py`; see `tests/unit/test_contracts.py`."""
+"""The name by which older editable installs find `base/locks.py`; see `tests/unit/test_contracts.py`."""
 
 from hatch_torch_ext.base.locks import held
 

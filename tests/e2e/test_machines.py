@@ -205,7 +205,7 @@ def test_a_wheel_for_another_machine_is_refused(made: Path, torch_cpu_python: Pa
     assert "built for linux aarch64, found linux x86_64" in done.stderr
 
 
-@pytest.mark.performs("into the option `cross.")
+@pytest.mark.performs("is configured: set the option `cross.")
 def test_hatch_run_tests_the_wheel_of_the_other_machine(made: Path, arm64: Path, tmp_path: Path) -> None:
     """`hatch run matrix:test` makes aarch64's environment of torch 2.8, and the example's own tests pass in it."""
     root = two_machines(tmp_path / "p", hook=f'cross.aarch64.python = "{arm64 / "root"}"\n')

@@ -280,7 +280,7 @@ def test_what_cmake_writes_into_the_sources(make: Make, bench: Workbench) -> Non
     assert not (bench.config.source / "made.c").exists()
 
 
-@pytest.mark.performs("See that the disk has space")
+@pytest.mark.performs("Make sure that the disk has space")
 def test_a_description_that_cannot_be_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake wrote it on a full disk: cut off. The same command again, when there is space, builds."""
     lines = "add_library(ops SHARED a.c)\ninstall(TARGETS ops DESTINATION .)\n"
@@ -294,7 +294,7 @@ def test_a_description_that_cannot_be_read(make: Make, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(replies, "read", cut)
         said = fails(lambda: make(lines, a_c="int a(void) { return 1; }"))
-    assert "See that the disk has space, and run the same command again; " in said
+    assert "Make sure that the disk has space, and run the same command again; " in said
     assert make(lines).files == ("libops.so",)
 
 

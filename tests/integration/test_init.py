@@ -199,7 +199,7 @@ def test_a_setup_that_downloads(tmp_path: Path) -> None:
     assert recording.record(root)[0].extensions[0].include_dirs == ("third",)
 
 
-@pytest.mark.performs("Make a folder `{}` with", "where a file says it, name that file")
+@pytest.mark.performs("Make a folder `{}` with", "if a file has it, name that file")
 def test_a_package_and_a_version_that_setup_does_not_say(tmp_path: Path) -> None:
     """The remedies of both messages, performed: the folder that is named, and the version that hatchling reads."""
     text = (
@@ -212,7 +212,7 @@ def test_a_package_and_a_version_that_setup_does_not_say(tmp_path: Path) -> None
     root.joinpath(*folder).touch()
     told = command(root, "--torch", "2.8", "--python", "3.11").stderr
     assert "the matrix has 1 entry, each" in told
-    assert "3.4 is written: where a file says it, name that file as `path` in `[tool.hatch.version]`, and move" in told
+    assert "3.4, which it gives now, is written: if a file has it, name that file as `path` in `[tool.hatch" in told
     tables = (root / "pyproject.toml").read_text(encoding="utf-8")
     assert 'version = "3.4"\ndynamic = ["dependencies"]' in tables
     moved = tables.replace('version = "3.4"\ndynamic = [', 'dynamic = ["version", ')

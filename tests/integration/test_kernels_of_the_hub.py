@@ -348,7 +348,7 @@ def test_remedies_in_a_kernel(library: bytes, tmp_path: Path, run: Callable[...,
     (ours / "_torch_ext" / "help.py").unlink()
     path.write_bytes(data[::-1])
     done = subprocess.run([sys.executable, ours / "_variants.py"], capture_output=True, text=True, check=False)
-    assert "help.py, which knows more, is missing or damaged: fetch or write the kernel again" in done.stdout
+    assert "help.py, which explains more, is missing or damaged: fetch or write the kernel again" in done.stdout
     kernels.write(fat, out=folder, licence="MIT")
     assert path.read_bytes() == data
     assert (ours / "_torch_ext" / "help.py").is_file()

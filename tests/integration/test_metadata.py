@@ -228,8 +228,8 @@ BAD = [
     ),
     pytest.param(
         [('dynamic = ["dependencies"]', 'dynamic = ["readme"]')],
-        "The metadata hook `torch-ext` (`[tool.hatch.metadata.hooks.torch-ext]`) gives the dependencies, which "
-        '`[project]` does not say: add `dynamic = ["dependencies"]` to `[project]`.',
+        "The metadata hook `torch-ext` (`[tool.hatch.metadata.hooks.torch-ext]`) makes the dependencies, and "
+        '`[project]` does not declare them dynamic: add `dynamic = ["dependencies"]` to `[project]`.',
         [('dynamic = ["readme"]', 'dynamic = ["dependencies"]')],
         id="not-listed-as-dynamic",
     ),

@@ -48,7 +48,7 @@ def test_a_good_file_has_no_findings(make: Making) -> None:
         (
             {"needed": ("/opt/libv.so", "vendor/libw.so")},
             "needed-path",
-            "needs /opt/libv.so, vendor/libw.so by its path, where ld.so of no user finds it",
+            "needs /opt/libv.so, vendor/libw.so by its path on the machine that built it, and no user has it there",
         ),
         ({"rpath": "/opt/torch/lib"}, "rpath", "its RPATH has the absolute path /opt/torch/lib"),
         ({"runpath": "$ORIGIN:"}, "rpath", "its RUNPATH has an empty entry, which is the user's current folder"),

@@ -255,7 +255,7 @@ def test_a_tag_of_the_version(
     assert capsys.readouterr().out == "name=my-pkg\nversion=1.2\n"
 
 
-@pytest.mark.performs("tag the commit in which the version is")
+@pytest.mark.performs("tag the commit that has")
 @pytest.mark.parametrize("tag", ["v1.3", "v1.2rc1", "release", "v"])
 def test_a_tag_of_another_version(
     tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

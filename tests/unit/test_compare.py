@@ -217,7 +217,7 @@ def test_metadata_in_the_words_of_two_backends(tmp_path: Path) -> None:
         sides.append(_with_metadata(folder, metadata))
     found = compare.compare(*sides)
     assert told(found, "lost") == [
-        ("extra", "the extra `all` is gone: `pip install my_pkg[all]` installs nothing more"),
+        ("extra", "the extra `all` is gone: `pip install my_pkg[all]` installs no further package"),
         ("metadata", "Classifier `A :: B` is not in the metadata any more"),
     ]
     renamed = "Project-URL `Source, https://a.example` is `Homepage, https://a.example`"

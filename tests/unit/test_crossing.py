@@ -107,7 +107,7 @@ case "$*" in *-dM*) printf '#define %s 1\\n' __aarch64__ __GNUC__ __GNUC_MINOR__
 """
 
 
-@pytest.mark.performs(": correct it, or take it out: a C compiler beside")
+@pytest.mark.performs(": correct it, or take it out; the C compiler beside")
 def test_a_c_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of `cross.aarch64.cc` is looked for before any work; corrected, or taken out, one is found."""
     for name in "aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc":
@@ -127,8 +127,8 @@ def test_a_c_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(ToolchainError) as caught:
             found(f"{name} -O1")
         assert str(caught.value) == (
-            f"e: option `cross.aarch64.cc` names `{name}`, which is not {where}: correct it, or take it out: a C "
-            "compiler beside the C++ compiler is found"
+            f"e: option `cross.aarch64.cc` names `{name}`, which is not {where}: correct it, or take it out; the C "
+            "compiler beside the C++ compiler is used then"
         )
     for right in "aarch64-linux-gnu-gcc -O1", None:
         assert found(right) == tmp_path / "aarch64-linux-gnu-gcc"

@@ -50,8 +50,8 @@ def program(path: Path) -> None:
 def test_nothing_is_there() -> None:
     """The program and the Python are named together, with what installs the one and the option for the other."""
     python = (
-        "no Python of aarch64 is named: put the folder of one, with its interpreter, into the option "
-        "`cross.aarch64.python`"
+        "no Python for aarch64 is configured: set the option `cross.aarch64.python` to the folder of one, with its "
+        "interpreter"
     )
     assert problems(None) == [QEMU, python]
 

@@ -225,7 +225,7 @@ def test_new_are_the_releases_of_which_there_is_no_variant(tmp_path: Path) -> No
         with pytest.raises(ConfigurationError) as caught:
             extend.lacking([old], of_old, [wanted], **options)
         assert message in str(caught.value)
-    with pytest.raises(MergeError, match=f"is for {here}, and what would be built here is not"):
+    with pytest.raises(MergeError, match=f"is for {here}, and the entries that this machine builds are not"):
         extend.lacking([old], [entry("2.9", machine="other")], ["new"])
 
 

@@ -110,7 +110,7 @@ def test_an_extension_whose_sources_are_made_later_is_a_module(tmp_path: Path) -
     """Nothing says that it is a library, as whose import its users' would be taken away."""
     (target,), notes = joined(tmp_path, recorded(extension(sources=("made.cpp",))))
     assert target.kind == "module"
-    assert texts(notes) == ["`pkg._C`: `made.cpp` is not there: what makes it belongs in CMakeLists.txt"]
+    assert texts(notes) == ["`pkg._C`: `made.cpp` does not exist: CMakeLists.txt has to make it"]
 
 
 def test_of_two_that_register_the_same_one_is_built(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_is_not_carried_over_is_reported(tmp_path: Path) -> None:
     assert texts(notes) == [
         "`pkg.fast` is made by Cython of `fast.pyx`: build it by hand in CMake",
         "`pkg.slow` is made by Cython of `slow.pyx`: build it by hand in CMake",
-        "`pkg.made`: `gen/made.cpp` is not there: what makes it belongs in CMakeLists.txt",
+        "`pkg.made`: `gen/made.cpp` does not exist: CMakeLists.txt has to make it",
         "`other._C` is put into `pkg`, since a wheel's variants are in one package: import it from there",
     ]
     assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", ".")]
@@ -1067,7 +1067,7 @@ def test_a_version_of_versioneer_is_reported_once(tmp_path: Path) -> None:
     for notes, number in (((about,), 0), ((), 1)):
         recording = Recording(extensions=(extension(),), metadata=metadata, notes=notes)
         found = migrating.assemble(tmp_path, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
-        assert sum("worked out by setup.py" in each for each in texts(found.notes)) == number
+        assert sum("setup.py computes the version" in each for each in texts(found.notes)) == number
 
 
 def test_many_files_from_elsewhere_are_one_note(tmp_path: Path) -> None:

@@ -558,7 +558,7 @@ def test_a_half_deleted_installation_still_gives_its_reasons(fault: str, tmp_pat
     assert here.startswith("Here: no torch, cp")
     assert reason.endswith("  one: built for torch 2.8, found no torch")
     assert remedy == (
-        f"({helper}, which knows more, is missing or damaged: pip install --force-reinstall --no-deps my-dist)"
+        f"({helper}, which explains more, is missing or damaged: pip install --force-reinstall --no-deps my-dist)"
     )
     start = "import runpy; runpy.run_module('my_pkg._variants', run_name='__main__', alter_sys=True)"
     done = run(tmp_path, "-c", start)
@@ -841,7 +841,7 @@ def test_variables_of_the_package_go_before_those_of_all(tmp_path: Path, monkeyp
     with pytest.raises(ImportError) as caught:
         module.choose()
     assert str(caught.value) == (
-        "my_pkg has no variant 'three' (MY_PKG_TORCH_EXT_VARIANT), only one, two. Take one of these, or none by force: "
+        "my_pkg has no variant 'three' (MY_PKG_TORCH_EXT_VARIANT), only one, two. Name one of these, or none: "
         "unset MY_PKG_TORCH_EXT_VARIANT"
     )
 

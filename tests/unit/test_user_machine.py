@@ -174,7 +174,7 @@ def test_a_program_that_prints_without_end(environ: dict[str, str], tmp_path: Pa
     """A megabyte is read, and the program is ended; it is reported, and nothing of it counts."""
     program(environ, "nvidia-smi", f"echo $$ > {tmp_path}/pid; while :; do echo '{SMI.splitlines()[0]}'; done")
     found = machine.read(environ, root=tmp_path, timeout=30.0)
-    assert (found.problems, found.gpus) == (("nvidia-smi prints more than 1 MB, and is not believed",), ())
+    assert (found.problems, found.gpus) == (("nvidia-smi prints more than 1 MB: its answer is ignored",), ())
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 

@@ -27,7 +27,7 @@ STATIC_TLS_SURE, STATIC_TLS_MOST = 256, 1664
 """Bytes of static TLS: up to the first, a library fits into most processes; above the second, into none (glibc)."""
 OLDEST_ISA = 2
 """The level of x86-64 that every processor has on which torch is used: those of 2009 and later."""
-_OF_A_GRAFT = "The library is of others: take a build of it that is linked without -Wl,-z,x86-64-v3."
+_OF_A_GRAFT = "The library comes from others: take a build of it that is linked without -Wl,-z,x86-64-v3."
 _PLATFORM = re.compile(r"(?P<name>(?:many|musl)linux(?:1|2010|2014|_\d+_\d+))_(?P<machine>\w+)")
 _COUNTS = re.compile(rb"/[^\0]{1,4000}\.gcda(?=\0)")
 _LINK_BY_NAME = (
@@ -92,7 +92,7 @@ def is_build_path(name: str) -> bool:
 
 def _needed_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if paths := [*filter(is_build_path, binary.elf.needed)]:
-        message = f"needs {some(paths)} by its path, where ld.so of no user finds it"
+        message = f"needs {some(paths)} by its path on the machine that built it, and no user has it there"
         yield finding("needed-path", binary.place, message, variant=subject.variant)
 
 

@@ -195,7 +195,7 @@ CODES = {
         remedy="Leave out torch/extension.h and pybind11 (torch/library.h and ATen are enough): one library then "
         "serves every Python.",
     ),
-    "python-tag": Code(remedy="Build the module with the Python that its file name and its wheel name."),
+    "python-tag": Code(remedy="Build the module with the Python that is in the names of its file and of its wheel."),
     "record-hash": Code(remedy=_REBUILD),
     "record-missing-file": Code(remedy=_REBUILD),
     "record-unknown-file": Code(remedy=_REBUILD),

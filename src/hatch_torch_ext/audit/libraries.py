@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
 
 OF_A_GRAFT = (
-    "The library is of others: if they have a build of it that links the C++ runtime dynamically, link that one."
+    "The library comes from others: if they have a build of it that links the C++ runtime dynamically, link that one."
 )
 """The remedy of ``static-runtime`` for a library that the author did not link."""
 

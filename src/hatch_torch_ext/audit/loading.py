@@ -105,7 +105,7 @@ def check_registered(
 
 
 def _is_idle(variant: Variant) -> bool:
-    """Return whether nothing is for the loader, for Python's import, for the package to open or for C++ dependents."""
+    """Return whether nobody uses it: not the loader, not Python's import, not the package, no C++ dependents."""
     used = (file.registers or file.module or file.unopened or file.kind == "program" for file in variant.files)
     exported = (file.kind == "data" and file.installed.startswith(EXPORTED) for file in variant.files)
     return not any(used) and not any(exported) and any(file.kind == "library" for file in variant.files)
@@ -296,7 +296,7 @@ def _is_data(node: ast.AST) -> bool:
 
 
 def _opened(file: _File) -> Iterator[Finding]:
-    """Find calls that open a library by a path that is made of the file's own place."""
+    """Find calls that open a library by a path that is computed from the file's own path."""
     places = set(OWN_PLACE)
     while grown := _made_of(file.tree, places) - places:
         places |= grown

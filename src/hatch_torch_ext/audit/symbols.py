@@ -278,7 +278,7 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
 
 
 def hiding(symbol: str, binaries: Iterable[AuditedBinary]) -> str | None:
-    """Return the file that has the symbol without exporting it, as far as the linker's own output is still there."""
+    """Return the file that has the symbol and does not export it, if one is found: stripped files do not tell."""
     for item in binaries:
         with contextlib.suppress(ElfError):
             if symbol in elf.defined(item.unstripped or item.elf.path) and symbol not in item.elf.exported:

@@ -163,7 +163,7 @@ def _not_edited(file: Path, why: str, by_hand: Sequence[str]) -> str:
 
 
 def _chosen(compared: Compared, requested: Sequence[str]) -> tuple[Block, ...]:
-    """Return the blocks of the ``requested`` releases, without what is there already."""
+    """Return the blocks of the ``requested`` releases, without those that the matrix has already."""
     rows = [row for table in compared.tables for row in table.rows]
     published = sorted({build.minor for build in compared.published.builds})
     new = {row.torch for row in rows if row.state == "new"}

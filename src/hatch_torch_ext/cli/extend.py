@@ -180,8 +180,8 @@ def lacking(
     here = [entry for entry in allowed if _machine(entry) in machines]
     if allowed and not here:
         raise MergeError(
-            f"{names} is for {', '.join(sorted(machines))}, and what would be built here is not: run this on such a "
-            "machine"
+            f"{names} is for {', '.join(sorted(machines))}, and the entries that this machine builds are not: run this "
+            "on a machine of that kind"
         )
     found = tuple(entry for entry in here if any(_lacks(part, entry, requested) for part in read))
     if not found:

@@ -113,7 +113,7 @@ def add_kernels(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--header",
         metavar="FILE",
         type=path,
-        help="write registration.h, with which operators get another name in each build, and do nothing else",
+        help="only write registration.h, which gives the operators another name in each build",
     )
     command.set_defaults(run=run_kernels)
 

@@ -153,7 +153,7 @@ def _plan(options: argparse.Namespace, into: TargetPython, environ: Mapping[str,
 
 
 def _projects(options: argparse.Namespace) -> list[str]:
-    """Return the options for files and editable projects, which are of the second step only."""
+    """Return the options for files and editable projects, which only the second command gets."""
     named = (("-r", options.requirement), ("-e", options.editable), ("-c", options.constraint))
     return [word for option, values in named for value in values for word in (option, value)]
 

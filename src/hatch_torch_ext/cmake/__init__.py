@@ -259,7 +259,7 @@ def _reply(job: Job) -> replies.Reply:
         raise CompileError(
             job.entry.name,
             f"CMake configured the project, but its description of it in {job.build / replies.API} cannot be read "
-            f"({error}). See that the disk has space, and run the same command again; the whole log is {job.log}",
+            f"({error}). Make sure that the disk has space, and run the same command again; the whole log is {job.log}",
         ) from error
 
 

@@ -131,7 +131,7 @@ def _texts(namespace: str, name: str, schema: str) -> list[str]:
 
 
 def _find(operators: Operators, namespace: str, name: str) -> set[str] | None:
-    """Return the schemas of an operator; where a side does not know a namespace, the name decides."""
+    """Return the schemas of an operator; if one of the two has no namespace, compare only the names."""
     if (namespace, name) in operators:
         return operators[namespace, name]
     if namespace:

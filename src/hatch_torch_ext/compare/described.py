@@ -174,7 +174,7 @@ def _description(written: str, old: str, new: str) -> Difference:
 def _requirements(old: Distribution, new: Distribution) -> Iterator[Difference]:
     extras = [{canonicalize_name(extra) for extra in side.metadata.get("provides-extra", ())} for side in (old, new)]
     for extra in sorted(extras[0] - extras[1]):
-        message = f"the extra `{extra}` is gone: `pip install {new.name}[{extra}]` installs nothing more"
+        message = f"the extra `{extra}` is gone: `pip install {new.name}[{extra}]` installs no further package"
         yield Difference(verdict="lost", topic="extra", subject=extra, message=message)
     for extra in sorted(extras[1] - extras[0]):
         yield Difference(verdict="new", topic="extra", subject=extra, message=f"the extra `{extra}`")

@@ -423,8 +423,7 @@ class Config:
         section=WHEEL,
         default=(),
         says="`[]`",
-        sentence='requirements that the build has beside hatch-torch-ext (`"nanobind>=2"`): they go into the extra '
-        "`build`",
+        sentence='requirements of that build besides hatch-torch-ext (`"nanobind>=2"`): they go into the extra `build`',
     )
     ignore: tuple[str, ...] = option(
         "ignore",

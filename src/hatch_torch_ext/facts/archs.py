@@ -72,7 +72,7 @@ class Arch:
 def parse(text: str) -> Arch:
     """Return the architecture that ``text`` names in torch's notation.
 
-    Raises ``ValueError`` for anything else, ``all`` and ``all-major`` included, which are several.
+    Raises ``ValueError`` for anything else, also for ``all`` and ``all-major``, which name several.
     """
     match = _NOTATION.fullmatch(text)
     if match is None:

@@ -216,8 +216,8 @@ def _check_fields(written: Mapping[str, Any], own: Sequence[str]) -> None:
     if not listed:
         raise ConfigurationError(
             [
-                f"The metadata hook `torch-ext` (`[{TABLE}]`) gives the dependencies, which `[project]` does not say: "
-                f'add `dynamic = ["dependencies"]` to `[project]`.'
+                f"The metadata hook `torch-ext` (`[{TABLE}]`) makes the dependencies, and `[project]` does not declare "
+                f'them dynamic: add `dynamic = ["dependencies"]` to `[project]`.'
             ]
         )
 

@@ -185,8 +185,8 @@ def _backends(general: Mapping[str, Any], problems: list[str], notes: list[str],
             problems.append("the kernel has no part for the CPU: run `init` without `--cpu`")
         else:
             problems.append(
-                f"the kernel is for {', '.join(sorted(declared))}, and variants are built for CPU and CUDA: nothing is "
-                "left to carry over"
+                f"the kernel is for {', '.join(sorted(declared))}, and variants are built for CPU and CUDA only: "
+                "nothing can be carried over"
             )
         return ()
     if left_out := sorted({*declared} - {*CARRIED_OVER}):

@@ -59,7 +59,7 @@ class Declared:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the extensions, but for those of a CMake project that scikit-build builds."""
+        """Return the names of the extensions, except those of a CMake project that scikit-build builds."""
         recording = self.recordings[0]
         return [] if recording.cmake else [each.name for each in recording.extensions]
 

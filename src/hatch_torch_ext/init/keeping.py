@@ -95,7 +95,7 @@ def is_project(root: Path) -> bool:
 
 
 def common(*fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what CMake is given on every machine, where each was recorded; None where any was not."""
+    """Return the arguments that CMake gets on every machine; None if a machine was not recorded."""
     known = [each for each in fields if each is not None]
     if len(known) < len(fields):
         return None

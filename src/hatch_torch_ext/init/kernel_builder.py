@@ -64,11 +64,11 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
         *tests,
         *migration.ignored(root),
     ]
-    told = [*kernel.notes, *notes, *of_header, *of_tests, *_about_ignored(root, folder)]
+    every = [*kernel.notes, *notes, *of_header, *of_tests, *_about_ignored(root, folder)]
     return migration.Migration(
         root=root,
         files=tuple(files),
-        notes=tuple(Note(line=0, text=each) for each in dict.fromkeys(told)),
+        notes=tuple(Note(line=0, text=each) for each in dict.fromkeys(every)),
         entries=entries,
         torch=chosen,
         name=kernel.name,
@@ -245,7 +245,7 @@ def _matrix(kernel: Kernel, torch: Sequence[str]) -> tuple[dict[str, Any], int, 
     exact = [each for each in kernel.backends if each not in kernel.stable]
     with_both = len(kernel.backends) > 1 or "cuda" in kernel.backends
     if "cuda" in exact and (left := [each for each in torch if each not in compiled]):
-        why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
+        why = "the index has no compiler for its CUDA: if you have a toolkit, add one, with the option `cuda-home`"
         notes.append(f"torch {', '.join(left)} has no entry with CUDA, since {why}")
     if exact:
         made = served.matrix(torch, backends=exact if with_both else ())

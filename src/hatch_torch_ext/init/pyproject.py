@@ -125,7 +125,7 @@ def _add_kept(about: dict[str, Any], kept: Kept) -> None:
 
 
 def _add_addresses(declared: Any, of_setup: Mapping[str, str]) -> None:  # noqa: ANN401 -- tomlkit's table
-    """Add the addresses of ``setup()`` to a [project] table: setuptools takes them beside those of the table."""
+    """Add the addresses of ``setup()`` to those in a [project] table, as setuptools does."""
     known = {name.lower(): str(address).rstrip("/") for name, address in declared.get("urls", {}).items()}
     for name, address in of_setup.items():
         if name.lower() not in known and str(address).rstrip("/") not in known.values():

@@ -200,7 +200,7 @@ def first_python(named: Sequence[str]) -> list[str]:
 
 
 def admitted_pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[str]:
-    """Return the Pythons that the project names, in its classifiers or by a range, of those that every torch has."""
+    """Return those Pythons of every torch that the project names, in its classifiers or by a range."""
     chosen = [releases.published_pythons(each, later=False) for each in torch]
     newest = max(high for _, high in releases.PUBLISHED_PYTHONS.values())
     first, last = max(low for low, _ in chosen) - 300, min(newest, *(high for _, high in chosen)) - 300

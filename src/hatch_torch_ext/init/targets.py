@@ -136,7 +136,7 @@ def join(
             continue
         for source in dict.fromkeys([*first.sources, *(other.sources if other else ())]):
             if not (root / source).is_file():
-                text = f"`{name}`: `{source}` is not there: what makes it belongs in CMakeLists.txt"
+                text = f"`{name}`: `{source}` does not exist: CMakeLists.txt has to make it"
                 notes.append(Note(line=0, text=text))
         parent = name.rpartition(".")[0]
         if parent != package and not parent.startswith(f"{package}."):

@@ -1,6 +1,6 @@
 """The matrix compared with the published builds of torch: served, not served, new, impossible; and lines to add.
 
-Pure.
+All functions are pure.
 """
 
 from __future__ import annotations

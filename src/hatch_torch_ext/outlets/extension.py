@@ -207,7 +207,7 @@ def _taken(target: Path) -> MergeError:
 
 
 def _named(draft: Path, target: Path) -> bool:
-    """Give the file ``draft`` the name ``target``; return False if the name is taken, whoever took it meanwhile."""
+    """Give the file ``draft`` the name ``target``; return False if a file has that name by now."""
     try:
         os.link(draft, target)
     except FileExistsError:

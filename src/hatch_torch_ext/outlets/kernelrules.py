@@ -109,7 +109,7 @@ def _about_registrations(part: Part, spaces: Mapping[str, frozenset[str]]) -> It
             f"its operators are in {len(changeable)} namespaces ({', '.join(sorted(changeable))}), and a kernel has "
             "one: register them all under one name, or add `--keep-namespace`"
         )
-    told: set[str] = set()
+    reported: set[str] = set()
     with_classes: set[str] = set()
     for built in part.variants:
         for file in built.variant.files:
@@ -123,9 +123,9 @@ def _about_registrations(part: Part, spaces: Mapping[str, frozenset[str]]) -> It
                     "tensors and numbers instead, or add `--keep-namespace`"
                 )
             fixed = _fixed(built, file, spaces)
-            if not fixed or file.installed in told:
+            if not fixed or file.installed in reported:
                 continue
-            told.add(file.installed)
+            reported.add(file.installed)
             name = min(fixed)
             yield (
                 f"{Path(file.installed or file.path).name} registers its operators as `{name}` in every build, so that "
@@ -182,14 +182,14 @@ def _lines(part: Part, member: str, renamed: set[str]) -> Iterator[str]:
         return
     depth = member.removeprefix(part.prefix).count("/")
     source = text.splitlines()
-    told = []
+    found = []
     for node in ast.walk(tree):
         instead = _relative_import(node, part.package, depth)
         if not instead and member != f"{part.prefix}{OPS}":
             instead = _changeable_name(node, renamed, depth)
         if instead:
-            told.append((int(getattr(node, "lineno", 1)), instead))
-    for line, instead in sorted(told):
+            found.append((int(getattr(node, "lineno", 1)), instead))
+    for line, instead in sorted(found):
         shown = source[line - 1].partition("  #")[0].strip()[:100]
         yield f"{member}:{line}: {shown}  ->  {instead}"
 
@@ -254,8 +254,8 @@ def notes(part: Part, namespaces: frozenset[str]) -> Iterator[str]:
     """
     for name in sorted(namespaces):
         yield (
-            f"what users save with the wheel (torch.export, TorchScript, pickles) names its operators `{name}`: it "
-            "loads beside a later wheel, not beside the kernel, whose builds have a name each"
+            f"what users save with the wheel (torch.export, TorchScript, pickles) has its operators as `{name}`. It "
+            "loads with a later wheel, but not with the kernel, where each build has another name"
         )
     for requirement in requirements(part):
         if not any(requirement.name in known_requirements(built.variant) for built in part.variants):

@@ -456,8 +456,8 @@ def wheel_of(folder: Path, *, out: Path) -> Path:
     if lacking:
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise WheelError(
-            f"{folder} no longer holds `{lacking[0]}`{more} of {file} as it was: fetch the repository again, or run "
-            "`hatch-torch-ext kernels` again"
+            f"`{lacking[0]}`{more} of {file} is missing in {folder}, or was changed there: fetch the repository again, "
+            "or run `hatch-torch-ext kernels` again"
         )
     if out.exists() and not out.is_dir():
         raise MergeError(f"{out} is not a folder: name another with `-o`")
@@ -472,13 +472,13 @@ def wheel_of(folder: Path, *, out: Path) -> Path:
     return target
 
 
-def _sources(folder: Path, wanted: set[str], names: Mapping[str, str]) -> dict[str, Path]:
+def _sources(folder: Path, hashes: set[str], names: Mapping[str, str]) -> dict[str, Path]:
     """Return sha256 of a member -> a file with these bytes, once its namespace is that of the wheel."""
     found: dict[str, Path] = {}
     for base in (folder / KEPT / MEMBERS, folder / BUILD):
         for path in sorted(base.rglob("*")):
             if path.is_file():
                 sha256 = hashlib.sha256(renamed(path.read_bytes(), names)).hexdigest()
-                if sha256 in wanted:
+                if sha256 in hashes:
                     found.setdefault(sha256, path)
     return found

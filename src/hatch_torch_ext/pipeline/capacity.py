@@ -130,7 +130,9 @@ def serves(capacity: Capacity, *, entries: int, jobs: int) -> bool:
 
 
 class Pressure:
-    """Takes jobs out of ``pool`` while memory is short, and gives them back: estimates are wrong, others use memory.
+    """Takes jobs out of ``pool`` while memory is short, and gives them back.
+
+    It is needed since estimates can be wrong, and since other programs use memory.
 
     ``per_job`` is the memory of one compiler in bytes. It waits for the tokens that it takes.
     """

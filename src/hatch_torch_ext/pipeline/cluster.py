@@ -218,9 +218,10 @@ class Cluster:
 
 
 class _Reported:
-    """Receives the workers' events and shows them here; an entry that begins on a second worker has lost its first.
+    """Receives the workers' events and shows them here.
 
-    What comes of an entry whose outcome is known is not shown: the entry is counted.
+    An entry that begins on a second worker has lost its first one. Once an entry's outcome is known, its events are
+    dropped.
     """
 
     def __init__(self, stream: events.Stream) -> None:

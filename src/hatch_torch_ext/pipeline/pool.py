@@ -104,8 +104,8 @@ class Pool:
     def refill(self) -> int:
         """Put back the tokens that clients which were killed had taken; return how many there were.
 
-        No client may run: then each token is free, or was taken here, or is lost. There is one too many, which is taken
-        out, where a client was killed while a launcher had lent its job.
+        It is called while no client runs: each token is then free, taken here, or lost. If a client was killed while a
+        launcher had lent it a job, there is one token too many, which is taken out.
         """
         with self._lock:
             if self._closed:

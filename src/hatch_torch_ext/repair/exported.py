@@ -92,7 +92,7 @@ def _words(names: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def redirect(place: str, package: str) -> str:
-    """Return the file at ``place`` of the package, which selects the variant's."""
+    """Return the text of the package's file ``place``, which selects that of the variant."""
     template = (resources.files("hatch_torch_ext") / "resources" / "exported.cmake").read_text(encoding="utf-8")
     up = "../" * place.count("/")
     return template.replace("@PACKAGE@", package).replace("@PLACE@", f"{FOLDER}/{place}").replace("@UP@", up)

@@ -143,7 +143,7 @@ class Finder(importlib.abc.MetaPathFinder):
             raise ImportError("{}, and cannot be compiled:\n{}\n{}".format(head, output, _OLD))
 
     def _read(self) -> None:
-        """Take the data of this very file as it is written now."""
+        """Take the data from this file, as it is on disk now."""
         names: Dict[str, Any] = {"__file__": __file__, "__name__": __name__}
         with open(os.path.join(HERE, os.path.basename(__file__)), encoding="utf-8") as stream:
             exec(compile(stream.read(), __file__, "exec"), names)  # noqa: S102  see above

@@ -341,7 +341,7 @@ def _choose(*, must: bool = True) -> Choice:
         return _idle(_facts_without_torch(), f"{variable}={NOTHING}")
     if forced and forced not in labels:
         reason = f"{PACKAGE} has no variant {_plain(forced, 60)!r} ({variable}), only {', '.join(labels)}"
-        raise LoadError(f"{reason}. Take one of these, or none by force: unset {variable}")
+        raise LoadError(f"{reason}. Name one of these, or none: unset {variable}")
     here = facts()
     if here.get("mocked"):
         return _idle(here, "torch is a mock")
@@ -773,7 +773,7 @@ def _without_help() -> str:
     how = "fetch or write the kernel again" if "kernel" in DATA else f"pip install {again}"
     if getattr(sys, "frozen", False):
         how = _frozen()
-    return f"({_plain(ROOT, 400)}/help.py, which knows more, is missing or damaged: {how})"
+    return f"({_plain(ROOT, 400)}/help.py, which explains more, is missing or damaged: {how})"
 
 
 def _frozen() -> str:

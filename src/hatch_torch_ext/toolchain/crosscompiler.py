@@ -187,7 +187,7 @@ def _named_cc(entry: Entry, option: Cross | None) -> tuple[Path, tuple[str, ...]
         raise ToolchainError(
             entry.name,
             f"option `cross.{option.machine}.cc` names `{named}`, which is not {'there' if '/' in named else 'on PATH'}"
-            ": correct it, or take it out: a C compiler beside the C++ compiler is found",
+            ": correct it, or take it out; the C compiler beside the C++ compiler is used then",
         )
     return Path(path), tuple(words[1:])
 

@@ -244,7 +244,7 @@ def _smi(draft: _Draft, environ: Mapping[str, str], timeout: float, *, wsl: bool
         try:
             done = process.run([program, *query], timeout=timeout, check=False, limit=OUTPUT)
         except TooMuchOutputError:
-            draft.problems.append(f"{name} prints more than {OUTPUT >> 20} MB, and is not believed")
+            draft.problems.append(f"{name} prints more than {OUTPUT >> 20} MB: its answer is ignored")
             continue
         except ProcessError:
             draft.problems.append(f"{name} did not answer within {timeout:g} s: the NVIDIA driver hangs")

@@ -30,7 +30,7 @@ _ELSEWHERE = "Name a folder of your own: TORCH_EXT_BUILD_CACHE=/path/to/folder"
 
 
 def instead(choice: Choice, *, must: bool) -> Choice:
-    """Return the choice of an earlier or, with ``must``, a new build; unchanged if none is there and none allowed."""
+    """Return the choice of an earlier build or, with ``must``, of a new one; else the given choice."""
     if permission() is False:
         return choice
     variant = _find_built(choice.here)

@@ -739,19 +739,19 @@ def main(arguments: Sequence[str]) -> int:
 def _of_error(error: Exception) -> str:
     if isinstance(error, loader.LoadError):
         return loader._explained(error)
-    told = f"{type(error).__name__}: {error}"
+    words = f"{type(error).__name__}: {error}"
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch":
-            return f"{loader.PACKAGE}: torch cannot be imported: {told}"
+            return f"{loader.PACKAGE}: torch cannot be imported: {words}"
         trace = trace.tb_next
     if isinstance(error, ImportError):  # of the loader, explained
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        told = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        words = f"{os.fsdecode(error.filename)}: {error.strerror}"
     elif isinstance(error, SyntaxError):
-        told += f" ({error.filename})"
-    return f"{loader.PACKAGE}: {told}"
+        words += f" ({error.filename})"
+    return f"{loader.PACKAGE}: {words}"
 
 
 def faults(choice: Choice) -> Iterator[LoadError]:

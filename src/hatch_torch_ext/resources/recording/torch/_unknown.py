@@ -109,4 +109,4 @@ class Finder:
         return module
 
     def exec_module(self, module):
-        """Do nothing: it is empty."""
+        """Do nothing: the module is empty."""
