@@ -125,3 +125,22 @@ def test_a_file_that_was_not_begun_is_not_a_failure(tmp_path: Path, *, failed: b
     assert output.count("FAILED: ") == 1
     assert ("exit 75" in output) is not failed
     assert "not compiled: why" in output
+
+
+def test_what_ninja_lists_is_kept_until_its_files_change(tmp_path: Path) -> None:
+    """Also after a damaged record, nothing is taken from it; each list has its own name."""
+    rules = tmp_path / "CMakeFiles" / "rules.ninja"
+    rules.parent.mkdir()
+    listed: list[str] = []
+
+    def find() -> list[str]:
+        listed.append(str(len(listed)))
+        return listed[-1:]
+
+    assert [ninja.known(tmp_path, name, find) for name in ("one", "two", "one", "two")] == [["0"], ["1"], ["0"], ["1"]]
+    rules.write_text("rule other", encoding="utf-8")
+    assert [ninja.known(tmp_path, "one", find) for _ in range(2)] == [["2"], ["2"]]
+    for damaged in "[]", "{", "\x00":
+        (tmp_path / ninja.KNOWN).write_text(damaged, encoding="utf-8")
+        assert ninja.known(tmp_path, "one", find) == listed[-1:]
+    assert listed == list("012345")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from hatch_torch_ext.base import process
+from hatch_torch_ext.base import atomic, process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers
 from hatch_torch_ext.cmake.launchers import Clients, Share
@@ -81,13 +84,39 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
 
 def outside(job: Job, env: Mapping[str, str | None]) -> frozenset[str]:
     """Return the files outside of the build folder that Ninja would write, where every entry writes the same file."""
-    try:
+    inside = os.fspath(job.build) + "/"
+
+    def find() -> list[str]:
         listing = process.run([*command(job, Share()), "-t", "targets", "all"], env_changes=env).stdout
+        outputs = (line.rpartition(": ") for line in listing.splitlines() if line.startswith("/"))
+        return [path for path, _, rule in outputs if rule != "phony" and not path.startswith(inside)]
+
+    try:
+        return frozenset(known(job.build, "outside", find))
     except ProcessError:
         return frozenset()  # what is wrong with it, Ninja says when it builds
-    inside = os.fspath(job.build) + "/"
-    outputs = (line.rpartition(": ") for line in listing.splitlines() if line.startswith("/"))
-    return frozenset(path for path, _, rule in outputs if rule != "phony" and not path.startswith(inside))
+
+
+KNOWN = "torch_ext_ninja.json"
+_BUILD_FILES = ("build.ninja", "CMakeFiles/rules.ninja")
+
+
+def known(build: Path, name: str, find: Callable[[], list[str]]) -> list[str]:
+    """Return what ``find`` reads from Ninja's build files; it is kept in the build folder until these change."""
+    state = hashlib.sha256()
+    for file in _BUILD_FILES:
+        with contextlib.suppress(OSError):
+            state.update((build / file).read_bytes())
+    kept: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        kept = untrusted.json((build / KNOWN).read_text(encoding="utf-8"))
+    if not isinstance(kept, dict) or kept.get("state") != state.hexdigest():
+        kept = {"state": state.hexdigest()}
+    if not isinstance(kept.get(name), list):
+        kept[name] = find()
+        atomic.update(build / KNOWN, json.dumps(kept))
+    found: list[str] = kept[name]
+    return found
 
 
 def threads(flags: Iterable[tuple[str, str]]) -> str | None:
@@ -147,11 +176,16 @@ def _only_compiles(job: Job, env: Mapping[str, str | None]) -> bool:
     cache = job.toolchain.cache
     if cache is None or not cache.ccache:  # sccache compiles in a process that stays
         return False
+
+    def find() -> list[str]:
+        lines = process.run([*command(job, Share()), "-t", "commands"], env_changes=env).stdout.splitlines()
+        others = [each for each in lines if words[3] not in each and not _LINK.search(each)]
+        return [each for each in others if not each.startswith("ninja: ")][:1]
+
     try:
-        output = process.run([*command(job, Share()), "-t", "commands"], env_changes=env).stdout
+        return not known(job.build, f"without {words[3]}", find)
     except ProcessError:
         return False
-    return all(words[3] in each or _LINK.search(each) for each in output.splitlines() if not each.startswith("ninja: "))
 
 
 def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
-from hatch_torch_ext.cmake import replies, surroundings
+from hatch_torch_ext.cmake import ninja, replies, surroundings
 from hatch_torch_ext.config import declaration
 from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.backend import compilers
@@ -391,15 +391,17 @@ def _packages(site: Path) -> Iterator[str]:
     return (path.name for path in site.glob("*.dist-info"))
 
 
-def _named(build: Path, ninja: Path) -> set[str]:
+def _named(build: Path, program: Path) -> set[str]:
     """Return the absolute paths that Ninja lists as inputs: sources, headers, libraries, CMake's own files."""
+
+    def listed(*tool: str) -> list[str]:
+        return process.run([program, "-C", build, "-t", *tool]).stdout.splitlines()
+
     named: set[str] = set()
-    for tool in (["inputs", "all", "build.ninja"], ["deps"]):
-        try:
-            lines = process.run([ninja, "-C", build, "-t", *tool]).stdout.splitlines()
-        except ProcessError:
-            continue
-        named.update(line.strip() for line in lines if tool[0] != "deps" or line.startswith(" "))
+    with contextlib.suppress(ProcessError):
+        named.update(ninja.known(build, "inputs", lambda: listed("inputs", "all", "build.ninja")))
+    with contextlib.suppress(ProcessError):
+        named.update(line.strip() for line in listed("deps") if line.startswith(" "))
     return {_plain(path if path.startswith("/") else f"{build}/{path}") for path in named}
 
 
