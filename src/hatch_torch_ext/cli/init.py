@@ -181,8 +181,8 @@ def check_tag(options: argparse.Namespace) -> int:
     if not same:
         raise ConfigurationError(
             [
-                f"the tag `{options.tag}` does not name the version of the project, {version}: tag the commit in which "
-                f"the version is that of the tag, or name this one `v{version}`"
+                f"the tag `{options.tag}` does not name the version of the project, {version}: tag the commit that has "
+                f"the tag's version, or name this tag `v{version}`"
             ]
         )
     terminal.say(f"name={found.name}\nversion={version}")  # outputs of a step

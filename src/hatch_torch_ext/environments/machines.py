@@ -163,8 +163,8 @@ def find(machine: str, version: str, cross: Cross | None) -> Emulated:
     python = next(filter(Path.is_file, _pythons(Path(root), version)), None) if root is not None else None
     if root is None:
         problems.append(
-            f"no Python of {machine} is named: put the folder of one, with its interpreter, into the option "
-            f"`cross.{machine}.python`"
+            f"no Python for {machine} is configured: set the option `cross.{machine}.python` to the folder of one, "
+            "with its interpreter"
         )
     elif python is None:
         problems.append(f"the option `cross.{machine}.python` names {root}, which has no `bin/python{version}`")

@@ -259,8 +259,8 @@ def _about_the_version(
         pass
     elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
         text = (
-            f"the version is worked out by setup.py, and {now} is written: where a file says it, name that file as "
-            '`path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
+            f"setup.py computes the version, and {now}, which it gives now, is written: if a file has it, name that "
+            'file as `path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
         )
         yield Note(line=0, text=text)
     for name in project.scm_options(tomlkit.parse(existing or ""), metadata)[1]:

@@ -80,7 +80,7 @@ def choose(
     others = [each for each in named if each not in pythons]
     compiled = with_compiler(torch)
     if left := [each for each in torch if "cuda" in backends and each not in compiled]:
-        why = "the index has no compiler for its CUDA: with a toolkit and the option `cuda-home`, add one"
+        why = "the index has no compiler for its CUDA: if you have a toolkit, add one, with the option `cuda-home`"
         notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
     entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
     return FirstMatrix(

@@ -236,7 +236,7 @@ def added(text: str, keys: Sequence[str], blocks: Sequence[Block]) -> str:
     """Return ``text`` with ``blocks`` in the matrix at ``keys`` (``tool``, ``hatch``, ``envs``, NAME, ``matrix``).
 
     The release is added to the list of a table that has the same other variables, else a new table is added to the
-    end. Raises ``NotEditableError`` for a matrix that is not there, or not written so.
+    end. Raises ``NotEditableError`` if there is no such matrix, or it has another form.
     """
     try:
         document = tomlkit.parse(text)
