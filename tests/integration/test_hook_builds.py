@@ -581,6 +581,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class Generates(BuildHookInterface):
     def initialize(self, version, build_data):
         Path(self.root, "csrc", "made.inc").write_text("#define MADE 1\\n")
+        build_data["tag"] = "cp311-cp311-linux_x86_64"
 """
 
 
@@ -608,11 +609,13 @@ def test_another_hook_that_generates_sources(project: Project) -> None:
     status, output = build(f"{before}\n{other}\n")
     assert status == 0, output
     assert f"{said}and csrc/made.inc changed after it was compiled: the wheel is of what" in " ".join(output.split())
+    assert f"{said}and the wheel got the tag cp311-cp311-linux_x86_64 in place of py3-none-manylinux_2_5" in output
     made.unlink()
     assert ours in before
     status, output = build(before.replace(ours, f"{other}\n{ours}"))
     assert status == 0, output
     assert said not in output
+    assert any(path.name.startswith("my_pkg-1-py3-none-manylinux") for path in (project.root / "dist").iterdir())
 
 
 def test_the_same_compile_error_in_every_entry_is_reported_once(project: Project) -> None:

@@ -67,6 +67,8 @@ def test_a_static_library_whose_registrations_nothing_has(core: Path, tmp_path: 
     assert found(core, module) == []  # what is not in the wheel
     other = make.binary("l/libother.so", undefined=REGISTERS, data=b"\0mine::f(int n) -> int\0")
     assert found(core, library, other) == [said]
+    mine = make.binary("m/libops-0123abcd.so.1", undefined=REGISTERS, data=b"\0mine::f(int n) -> int\0")
+    assert [place for place, _ in found(core, mine)] == ["m/libops-0123abcd.so.1"]
     core.write_bytes(elves.archive({"glue.cpp.o": elves.object_file(undefined=("puts",))}))
     assert found(core, library) == []
     core.unlink()

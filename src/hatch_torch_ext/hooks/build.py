@@ -346,6 +346,9 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             self._warn(lacking)
         if changed := self._changed_by_others(config):
             self._warn(self._order(f"and {changed} changed after it was compiled: the wheel is of what was there then"))
+        tag = wheel.name.removesuffix(".whl").split("-", 2)[2]
+        if not tag.endswith(product.layout.tag) and self._later():
+            self._warn(self._order(f"and the wheel got the tag {tag} in place of {product.layout.tag}"))
         pipeline.check_wheel(wheel, config, product.layout, report=self._say)
         return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
 
