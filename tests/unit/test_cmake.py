@@ -245,6 +245,24 @@ def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:
     assert (surroundings.env_changes(upstream)["CMAKE_PREFIX_PATH"] or "").startswith(f"{job.folder}/torch:")
 
 
+def test_flags_of_single_sources_count() -> None:
+    """Each set of options is there once, with the definitions of the first source that has it."""
+
+    def group(language: str, options: str, *defines: str) -> dict[str, object]:
+        fragments = [{"fragment": options}]
+        return {
+            "language": language,
+            "compileCommandFragments": fragments,
+            "defines": [{"define": name} for name in defines],
+        }
+
+    groups = [group("CXX", "-O3", "A=1"), group("CXX", "-O3", "B=2"), group("CXX", "-O3 -march=native"), group("C", "")]
+    data = {"name": "ops", "type": "SHARED_LIBRARY", "compileGroups": groups}
+    reply = Reply(compilers={}, targets=(replies._target(data, ROOT),), rules=())
+    cxx = ("ops CXX", "-O3 -DA=1"), ("ops CXX", "-O3 -march=native")
+    assert replies.flags(reply, rename=()) == (("ops C", ""), *cxx)
+
+
 def test_flags_lose_the_folders_of_this_machine() -> None:
     """The manifest has the effective flags, without prefix maps and paths that differ from machine to machine."""
     options = (

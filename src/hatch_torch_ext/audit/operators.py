@@ -167,22 +167,24 @@ def check_archives(subject: Subject, archives: Sequence[tuple[str, Path]]) -> It
     """Find the static libraries whose registrations no file of the variant has.
 
     ``archives`` are (file name of a library, static library that it links). Where a library that links one registers
-    anything, that is taken for what the static library has.
+    something of which no schema can be read, that is taken for what the static library has.
     """
     registering = [item for item in subject.binaries if owners.registers(item.symbols)]
     for path in sorted({path for _, path in archives}):
         stems = {owners.stem(name) for name, each in archives if each == path}
         linking = [item for item in subject.binaries if owners.stem(item.name) in stems]
-        if not linking or any(item in registering for item in linking):
+        if not linking:
             continue
         try:
             members = [name for name, symbols in image.undefined_of_members(path) if owners.registers(symbols)]
             found = registered.read(path) if members else registered.Registered()
         except OSError:
             continue
-        if members and not any(
-            _common(found, registered.read(item.unstripped or item.elf.path)) for item in registering
-        ):
+        every = {item.place: registered.read(item.unstripped or item.elf.path) for item in registering if members}
+        own = [every[item.place] for item in linking if item.place in every]
+        if own and not (found.schemas and all(each.schemas for each in own)):
+            continue
+        if members and not any(_common(found, each) for each in every.values()):
             message = (
                 f"links {path.name}, of which {some(members)} registers with torch, and has none of it: the linker "
                 "left it out, since nothing calls it"
@@ -192,10 +194,11 @@ def check_archives(subject: Subject, archives: Sequence[tuple[str, Path]]) -> It
 
 def _common(one: registered.Registered, other: registered.Registered) -> bool:
     """Say whether two files register something under one name."""
+    if one.schemas and other.schemas:
+        return not one.schemas.isdisjoint(other.schemas)
     pairs = (
         (one.whole, other.whole),
         (one.fragments, other.fragments),
-        (one.schemas, other.schemas),
         (one.classes, other.classes),
     )
     return any(not first.isdisjoint(second) for first, second in pairs)

@@ -147,7 +147,7 @@ def flags(reply: Reply, *, rename: Sequence[tuple[Path, str]]) -> tuple[tuple[st
             for old, new in reversed(rename):
                 text = text.replace(str(old), new)
             found.append((f"{target.name} {language}", text))
-    return tuple(sorted(found))
+    return tuple(sorted(set(found)))
 
 
 def of_dependencies(reply: Reply, prefix: Path, *, roots: Sequence[Path], build: Path) -> dict[str, list[str]]:
@@ -215,19 +215,19 @@ def archives(reply: Reply) -> tuple[tuple[str, Path], ...]:
 
 
 def _target(data: dict[str, Any], build: Path) -> Target:
-    groups = {}
+    # Sources may have options of their own. So may definitions, another one for each source: those are left out.
+    groups: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for group in data.get("compileGroups", []):
-        if group["language"] not in groups:
-            fragments = " ".join(part["fragment"].strip() for part in group.get("compileCommandFragments", []))
-            options = [_one_word(option) for option in shlex.split(fragments)]  # a folder's name may have spaces
-            defines = sorted(f"-D{define['define']}" for define in group.get("defines", []))
-            groups[group["language"]] = (*options, *defines)
+        fragments = " ".join(part["fragment"].strip() for part in group.get("compileCommandFragments", []))
+        options = tuple(_one_word(option) for option in shlex.split(fragments))  # a folder's name may have spaces
+        defines = sorted(f"-D{define['define']}" for define in group.get("defines", []))
+        groups.setdefault((group["language"], options), (*options, *defines))
     artifacts = [Path(artifact["path"]) for artifact in data.get("artifacts", [])]
     return Target(
         name=data["name"],
         type=data["type"],
         artifacts=tuple(path.name for path in artifacts),
-        flags=tuple(sorted(groups.items())),
+        flags=tuple(sorted((language, flags) for (language, _), flags in groups.items())),
         files=tuple(Path(os.path.normpath(build / path)) for path in artifacts),
         archives=_archives(data.get("link", {}).get("commandFragments", []), build),
     )
