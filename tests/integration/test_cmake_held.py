@@ -124,6 +124,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/said.txt" DESTINATION .)
     preset = CMakeConfig(args=("--preset", "author"))
     for given, cmake, expected in (
         ({"CMAKE_BUILD_TYPE": "MinSizeRel"}, preset, "MinSizeRel"),
+        ({"CMAKE_BUILD_TYPE": "Debug"}, replace(preset, args=("--preset author",)), "Debug"),
         ({}, preset, "Release"),
         ({"CMAKE_BUILD_TYPE": "MinSizeRel"}, replace(preset, build_type="Debug"), "Debug"),
     ):

@@ -97,6 +97,18 @@ def test_bad_input_is_refused_before_any_work(change: tuple[str, str], message: 
     assert sources(root) == before
 
 
+@pytest.mark.performs("write them all into that one")
+def test_options_in_two_tables(tmp_path: Path) -> None:
+    """Hatchling takes the table of the target whole, and nothing of the one for every target."""
+    own = '\n[tool.hatch.build.targets.wheel.hooks.torch-ext]\nenvironment = "none"\n'
+    root = project(tmp_path, PROJECT.replace('"csrc"\n', '"csrc"\nmax-size = "1 kB"\n') + own)
+    said = "hatchling disregards the options `source`, `max-size` of `[tool.hatch.build.hooks.torch-ext]`"
+    assert said in hatchling(root, "build", "-t", "wheel").stderr
+    text = PROJECT.replace("[tool.hatch.build.hooks.torch-ext]\n", f'{own}max-size = "1 kB"\n')
+    (root / "pyproject.toml").write_text(text, encoding="utf-8")
+    assert "hatchling disregards" not in hatchling(root, "build", "-t", "wheel").stderr
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -224,7 +224,7 @@ def _of_a_preset(job: Job) -> bool:
 
 
 def _names_preset(config: Config) -> bool:
-    return any(argument.partition("=")[0] == "--preset" for argument in config.cmake.args)
+    return any(re.match("--preset(?:[= ]|$)", argument) is not None for argument in config.cmake.args)
 
 
 def matrix_variables(entry: Entry) -> dict[str, str]:

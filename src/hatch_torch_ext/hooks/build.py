@@ -352,6 +352,14 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         pipeline.check_wheel(wheel, config, product.layout, report=self._say)
         return [wheel, *(self._write_others(wheel, config, product) if product.others else ())]
 
+    def _disregarded(self) -> str:
+        """Return the options that only the hook's table for every target has, where the target has one, too."""
+        tables = self.build_config.build_config, self.build_config.target_config
+        general, own = (table.get("hooks", {}).get(self.PLUGIN_NAME) for table in tables)
+        if general is None or own is None:
+            return ""
+        return ", ".join(f"`{name}`" for name in general if name not in own)
+
     def _later(self) -> list[str]:
         """Return the names of the build hooks that hatchling runs after this one."""
         names = list(self.build_config.hook_config)
@@ -467,6 +475,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         )
         if (unread := _not_read(os.environ)) is not None:
             self._warn(unread)
+        if lost := self._disregarded():
+            self._warn(
+                f"hatchling disregards the options {lost} of `[tool.hatch.build.hooks.torch-ext]`, since "
+                "`[tool.hatch.build.targets.wheel.hooks.torch-ext]` is there too: write them all into that one"
+            )
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
             raise ConfigurationError(
