@@ -128,7 +128,7 @@ install(TARGETS ops LIBRARY DESTINATION .)
 """
 
 
-@pytest.mark.performs("linked to stubs whatever the SDK: give the answer")
+@pytest.mark.performs("linked to stubs, whatever the SDK. Give the answer")
 def test_a_program_that_cmake_tries_with_torch_is_reported_with_its_variable(bench: Workbench, tmp_path: Path) -> None:
     """It would take the stubs' failure for the project's answer; with the answer given, as told, nothing is tried."""
     source = tmp_path / "project" / "csrc"
@@ -140,10 +140,10 @@ def test_a_program_that_cmake_tries_with_torch_is_reported_with_its_variable(ben
     bench.config = replace(bench.config, root=source.parent, source=source)
     bench.build("", source=source)
     told = (
-        "While CMake configures, it tries a program that links torch, for its variable TORCH_RUNS, which "
-        "fails, since it is linked to stubs whatever the SDK: give the answer in the option `cmake.define` "
-        "(TORCH_RUNS), after which CMake's own checks do not try it; a try_run or try_compile of the project's own "
-        "needs `if(NOT DEFINED TORCH_RUNS)` around it"
+        "While CMake configures, it tries a program that links torch, for its variable TORCH_RUNS. That "
+        "fails, since such programs are linked to stubs, whatever the SDK. Give the answer in the option "
+        "`cmake.define` (TORCH_RUNS): CMake's own checks then do not try it; put a try_run or try_compile of the "
+        "project's own into `if(NOT DEFINED TORCH_RUNS)`"
     )
     assert bench.reports == [told]
     bench.reports.clear()

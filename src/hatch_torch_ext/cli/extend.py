@@ -160,8 +160,8 @@ def lacking(
 ) -> tuple[Entry, ...]:
     """Return the entries of the ``requested`` releases that the wheel for their machine lacks.
 
-    They are among those that ``only`` and ``skip`` leave. Of a release that is named they are those that no variant
-    serves; new are the releases of which there is no variant. Raises ``ConfigurationError`` if there are none.
+    Only entries that ``only`` and ``skip`` leave count. Of a release that is named, those are returned that no variant
+    serves; ``new`` stands for every release without a variant. Raises ``ConfigurationError`` if there are none.
     """
     from hatch_torch_ext import matrix
     from hatch_torch_ext.cli import coverage

@@ -146,7 +146,7 @@ def run_kernels(options: argparse.Namespace) -> int:
 
 def add_max_size(command: argparse.ArgumentParser) -> None:
     """Declare the option that ``size_limit`` reads."""
-    command.add_argument("--max-size", metavar="SIZE", help="an index's limit, such as 100MB: say which form fits it")
+    command.add_argument("--max-size", metavar="SIZE", help="print which form fits an index's limit, such as 100MB")
 
 
 def size_limit(text: str | None) -> int | None:

@@ -199,10 +199,10 @@ def tried_in_vain(build: Path) -> list[str]:
     tried = [event for event in re.split(r"^  -$", text, flags=re.MULTILINE) if _STUB.search(event)]
     names = [match[1] for event in tried if _IN_VAIN.search(event) and (match := _ANSWER.search(event))]
     return [
-        f"While CMake configures, it tries a program that links torch, for its variable {name}, which fails, since it "
-        f"is linked to stubs whatever the SDK: give the answer in the option `cmake.define` ({name}), after which "
-        "CMake's own checks do not try it; a try_run or try_compile of the project's own needs "
-        f"`if(NOT DEFINED {name})` around it"
+        f"While CMake configures, it tries a program that links torch, for its variable {name}. That fails, since "
+        f"such programs are linked to stubs, whatever the SDK. Give the answer in the option `cmake.define` ({name}): "
+        "CMake's own checks then do not try it; put a try_run or try_compile of the project's own into "
+        f"`if(NOT DEFINED {name})`"
         for name in dict.fromkeys(names)
     ]
 
