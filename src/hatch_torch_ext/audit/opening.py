@@ -246,7 +246,7 @@ def _refused(binary: AuditedBinary, error: str, beside: Sequence[AuditedBinary],
     # The Python files of a foreign package may load or set up first what a library needs.
     message = f"does not open: {first}"
     if code == "cannot-open" and (match := _UNDEFINED.search(first)):
-        place = symbols.hiding(match[1], beside)
+        place = symbols.hiding(beside).get(match[1])
         message, remedy = (f"{message}, which {place} has, but hidden", symbols.EXPORT) if place else (message, _DEFINE)
     return finding(code, binary.place, message, variant=variant, remedy=remedy, warning=variant is None)
 

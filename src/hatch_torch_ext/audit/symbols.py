@@ -15,7 +15,7 @@ from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import owners, policy, releases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 
@@ -134,12 +134,13 @@ def has_versions(library: str) -> bool:
 def check(subject: Subject) -> Iterator[Finding]:
     """Check the torch symbols of every file."""
     siblings = subject.symbols
+    hidden = cache(lambda: hiding(subject.binaries))  # reads every file
     for binary in subject.binaries:
         needed = sorted(symbol for symbol in binary.elf.undefined if symbol not in siblings and owners.owner(symbol))
         yield from _abi(binary, needed, subject)
         yield from _stable(binary, needed, subject)
         yield from _exported(binary, needed, subject)
-        yield from _nobodys(binary, siblings, subject)
+        yield from _nobodys(binary, siblings, hidden, subject)
         yield from _lowest(binary, siblings, subject)
 
 
@@ -220,7 +221,9 @@ def _undeclared(binary: AuditedBinary, needed: list[str], subject: Subject) -> I
         yield finding("undefined-symbol", binary.place, message, variant=subject.variant, remedy=remedy, warning=True)
 
 
-def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -> Iterator[Finding]:
+def _nobodys(
+    binary: AuditedBinary, siblings: frozenset[str], hidden: Callable[[], Mapping[str, str]], subject: Subject
+) -> Iterator[Finding]:
     """Find names that no library which the file loads can define: the system's have versions, and torch's are known."""
     versioned = {symbol for symbol, _ in binary.elf.symbol_versions}
     torchs = (subject.exports or {}).values()
@@ -265,7 +268,7 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
             f"({has}): its sources were compiled with another _GLIBCXX_USE_CXX11_ABI"
         )
         yield finding("torch-abi", binary.place, message, variant=subject.variant)
-    kept = {symbol: place for symbol in nobodys if (place := hiding(symbol, subject.binaries)) is not None}
+    kept = {symbol: hidden()[symbol] for symbol in nobodys if symbol in hidden()}
     for place in sorted(set(kept.values())):
         shown = sorted({plain(symbol) for symbol, owner in kept.items() if owner == place})
         message = f"needs {some(shown)}, which {place} has, but hidden"
@@ -277,13 +280,14 @@ def _nobodys(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) 
         yield finding("missing-symbol", binary.place, message, variant=subject.variant)
 
 
-def hiding(symbol: str, binaries: Iterable[AuditedBinary]) -> str | None:
-    """Return the file that has the symbol and does not export it, if one is found: stripped files do not tell."""
+def hiding(binaries: Iterable[AuditedBinary]) -> dict[str, str]:
+    """Return symbol -> file for what a file has and does not export, as far as is known: stripped files do not tell."""
+    found: dict[str, str] = {}
     for item in binaries:
         with contextlib.suppress(ElfError):
-            if symbol in elf.defined(item.unstripped or item.elf.path) and symbol not in item.elf.exported:
-                return item.place
-    return None
+            for symbol in elf.defined(item.unstripped or item.elf.path).difference(item.elf.exported):
+                found.setdefault(symbol, item.place)
+    return found
 
 
 def _is_own(symbol: str) -> bool:
