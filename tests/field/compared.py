@@ -71,7 +71,6 @@ MORE = (
     _more("beamgrad", "2.3.0", "--force"),
     _more("fast_rnnt", "1.3"),
     _more("torch-linear-assignment", "0.0.6"),
-    _more("bilateralfilter-torch", "1.1.0"),
     _more("torchdtw", "0.4.2"),
     _more("philtorch", "0.7.0"),
     _more("cuneb-chenn", "0.0.4"),
@@ -180,6 +179,7 @@ def of_setuptools(project: Project, root: Path, python: Path, torch: Path, *, co
         "CFLAGS": "-g0 -O0",
         "CMAKE_PREFIX_PATH": str(site_of(torch) / "torch" / "share" / "cmake"),
         "MAX_JOBS": "2",
+        "TORCH_CUDA_ARCH_LIST": "9.0",  # some refuse a machine with CUDA where it is not set
         "PATH": f"{python.parent}:/usr/bin:/bin" if compiled else f"{python.parent}:{os.environ['PATH']}",
         "PYTHONPATH": None,
         "SETUPTOOLS_SCM_PRETEND_VERSION": version(project),

@@ -386,7 +386,7 @@ def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
         "    Extension('plain', ['p.c'])])\n"
     )
     configured = "[build_ext]\ndefine = WITH_X,N\nlibrary-dirs = a:b\nlibraries = m z\n"
-    configured += "[bdist_wheel]\npy_limited_api = cp39\n"
+    configured += "[bdist_wheel]\npy_limited_api = cp39\n[egg_info]\ntag_build = .dev0\n"
     cpu, _ = recording.record(project(tmp_path, text, **{"setup.cfg": configured}))
     first, second = cpu.extensions
     assert (first.name, second.name) == ("pkg._C", "pkg.plain")
@@ -398,7 +398,8 @@ def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
     assert cpu.metadata["package_dir"] == {"pkg": "pkg"}  # not where the recording ran
     assert cpu.metadata["data_files"] == [["share", ["a.txt", "/etc/b"]]]
     assert [note.text for note in cpu.notes] == [
-        "builds the static library `helper` by the argument `libraries` of setup()"
+        "setup.cfg adds `.dev0` to each version (`tag_build`), which is not carried over",
+        "builds the static library `helper` by the argument `libraries` of setup()",
     ]
     (tmp_path / "setup.cfg").unlink()
     text = "[tool.distutils.build_ext]\ninclude-dirs = 'other'\ndefine = 'FROM_TOML'\n"

@@ -15,6 +15,7 @@ from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import (
     cmakelists,
+    declared,
     imports,
     migrating,
     project,
@@ -390,6 +391,8 @@ def test_a_package_in_a_namespace(tmp_path: Path) -> None:
     assert [name for name, _ in migration.files if name.endswith(".py")] == ["src/space/pkg/__init__.py"]
     assert 'package = "space.pkg"' in dict(migration.files)["pyproject.toml"]
     assert "install(TARGETS _C LIBRARY DESTINATION .)" in dict(migration.files)["CMakeLists.txt"]
+    beside = recorded(extension("_C"), name="x", **metadata)  # the extension is beside the package
+    assert declared.of(tmp_path, beside, beside).package == "space.pkg"
 
 
 def test_the_matrix(tmp_path: Path) -> None:

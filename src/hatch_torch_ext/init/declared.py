@@ -106,7 +106,9 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
     modules = [str(each) for each in metadata.get("py_modules") or [] if "." not in str(each)]
     there = [each for each in (named, *modules) if any((root / base / each).is_dir() for base in ("", "src"))]
     own = sorted(parents, key=lambda each: (each.partition(".")[0] not in found, each))
-    candidates = [*own, *([named] if named in packages else []), *packages, *there]
+    dotted = [each for each in map(str, metadata.get("packages") or []) if "." in each]  # of a namespace
+    inner = sorted(dotted, key=lambda each: each.count("."))
+    candidates = [*own, *([named] if named in packages else []), *packages, *there, *inner]
     if not candidates:
         remedy = f"Make a folder `{named}` with an empty `__init__.py`, or give setup() its `packages`."
         # An empty folder would hide a module of its name; and what imports the extension is in the module.

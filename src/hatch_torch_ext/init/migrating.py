@@ -58,6 +58,7 @@ def migrate(
         return keep(root, kept, package, metadata, (), wanted=wanted, made_of=PYPROJECT)
     recording.require(root)
     texts.document(root)
+    texts.of(root / "setup.cfg")
     with recording.environment(root, extra) as python:
 
         def recorded(release: str) -> tuple[Recording | None, Recording | None, list[Note]]:

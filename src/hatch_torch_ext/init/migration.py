@@ -37,7 +37,7 @@ class Migration:
     """Those of the files that are CMake's own, with lines added."""
 
     def diff(self) -> str:
-        """Return the changes in the form of ``diff -u``."""
+        """Return the changes in the form of ``diff -u``. Raises ``ConfigurationError`` for a file that is not text."""
         shown: list[str] = []
         for name, text in self.files:
             before = (texts.of(self.root / name) or "").splitlines(keepends=True)
@@ -47,10 +47,7 @@ class Migration:
         return "".join(shown)
 
     def require(self, *, force: bool) -> None:
-        """Raise ``ConfigurationError`` if a CMake project that is there would be replaced, unless ``force``.
-
-        A file that cannot be replaced raises too.
-        """
+        """Raise ``ConfigurationError`` if a CMake project that is there would be replaced, unless ``force``."""
         there = self.root / CMAKE
         if not force and there.exists() and CMAKE in {name for name, _ in self.files} - {*self.kept}:
             raise ConfigurationError(

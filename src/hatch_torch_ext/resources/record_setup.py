@@ -233,6 +233,8 @@ def setup(*args, **keywords):
                     "text": "the command `{}` is replaced by `{}`".format(name, kind.__name__),
                 }
             )
+    if suffix := added_to_version():
+        note("setup.cfg adds `{}` to each version (`tag_build`), which is not carried over".format(suffix))
     if versioneers():
         note("its version is versioneer's: the one of today is written; for versions out of tags, see hatch-vcs")
     metadata = {name: keywords[name] for name in PLAIN if name in keywords}
@@ -296,6 +298,16 @@ def run_command(commands, extensions):
     except (Exception, SystemExit):
         pass  # it looks for what the programs did not make
     notes[:] = before
+
+
+def added_to_version():
+    """Return what `egg_info` of setup.cfg adds to the version; a source distribution says that it adds nothing."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read("setup.cfg", encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return ""
+    return parser.get("egg_info", "tag_build", fallback="").strip()
 
 
 def versioneers():
