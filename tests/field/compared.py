@@ -73,7 +73,6 @@ MORE = (
     _more("torch-linear-assignment", "0.0.6"),
     _more("torchdtw", "0.4.2"),
     _more("philtorch", "0.7.0"),
-    _more("cuneb-chenn", "0.0.4"),
     _more("extension-cpp", "0ec4969c7"),
 )
 """Projects that are compared, and whose operators are not compared with a reference."""
