@@ -658,6 +658,27 @@ def test_an_older_cxx_library_is_explained(torch: Torch, tmp_path: Path) -> None
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
     assert "version `GLIBCXX_9.9.9' not found" in line
     assert line.endswith("In a conda environment: conda install -c conda-forge 'libstdcxx-ng>=14'")
+    install(torch.site, "my_mod", needs.rename(tmp_path / "_it.so"))
+    done = torch.run("-c", "import my_mod._it", check=False)
+    assert done.stderr.splitlines()[-1].endswith("conda install -c conda-forge 'libstdcxx-ng>=14'")
+
+
+@pytest.mark.performs("Start it by `env -u LD_LIBRARY_PATH -u LD_PRELOAD python`")
+def test_libraries_of_another_torch_are_named(torch: Torch, tmp_path: Path) -> None:
+    """pytorch#102272: LD_LIBRARY_PATH has libtorch for C++ programs, so that torch itself runs with its libraries."""
+    own = torch.run("-c", "import os, torch; print(os.path.dirname(torch.__file__))").stdout.strip()
+    other = tmp_path / "libtorch"
+    other.mkdir()
+    shutil.copy(Path(own, "lib", "libc10.so"), other)
+    source = "int it_is_not_there(void); int it(void) { return it_is_not_there(); }"
+    install(torch.site, "my_pkg", linked(tmp_path, source))
+    done = torch.run("-c", "import my_pkg", check=False, LD_LIBRARY_PATH=str(other))
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert f"undefined symbol: it_is_not_there. This process has {other}/libc10.so in place of the one of" in line
+    environ = {**os.environ, "PYTHONPATH": str(torch.site), "LD_LIBRARY_PATH": str(other)}
+    command = ["env", "-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", str(torch.python), "-c", "import my_pkg"]
+    done = subprocess.run(command, env=environ, check=False, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith("undefined symbol: it_is_not_there")
 
 
 @pytest.mark.performs("pyinstaller --collect-all")

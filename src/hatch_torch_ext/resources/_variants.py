@@ -587,6 +587,17 @@ def _bringing(opening: Callable[[], Any]) -> Any:
                 raise
 
 
+def _create(create: Callable[[Any], Any], spec: Any, file: File) -> Any:
+    """Open a module as Python does; where the dynamic linker cannot and something is known to help, say it too."""
+    try:
+        return _bringing(lambda: create(spec))
+    except ImportError as error:
+        known = str(_helped("cannot_open", str(error), str(error), file))
+        if known == str(error):
+            raise
+        raise ImportError(known, name=error.name, path=error.path) from error
+
+
 def _path(file: File) -> str:
     return os.path.join(ROOT, file["path"])  # absolute for a variant that was built on this machine
 
@@ -659,7 +670,7 @@ class _Modules:
             _refuse_what_is_taken(file, self.variant, _process())
         found: Any = util.spec_from_file_location(name, _path(file))
         create = found.loader.create_module
-        found.loader.create_module = lambda spec: _bringing(lambda: create(spec))
+        found.loader.create_module = lambda spec: _create(create, spec, file)
         return found
 
     def create_module(self, spec: Any) -> Any:

@@ -491,6 +491,30 @@ def _advice(words: str) -> str:
             ". The C++ library here is older than the compiler that it was built with. In a conda environment: "
             "conda install -c conda-forge 'libstdcxx-ng>=14'"
         )
+    if "undefined symbol" in words:
+        return _other_torch()
+    return ""
+
+
+def _other_torch() -> str:
+    """Return that libraries of another torch are in this process, and what leads there; "" if there are none."""
+    import torch
+
+    own = os.path.join(os.path.dirname(str(torch.__file__)), "lib")
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
+            mapped = {line.split(None, 5)[5].rstrip("\n") for line in stream if ".so" in line}
+    except OSError:
+        return ""
+    for path in sorted(mapped):
+        name = os.path.basename(path)
+        ours = os.path.join(own, name)
+        if name.startswith(("libc10", "libtorch")) and os.path.exists(ours) and os.path.realpath(ours) != path:
+            return (
+                f". This process has {loader._plain(path, 400)} in place of the one of its torch, in "
+                f"{loader._plain(own, 400)}: LD_LIBRARY_PATH or LD_PRELOAD leads there. "
+                "Start it by `env -u LD_LIBRARY_PATH -u LD_PRELOAD python`"
+            )
     return ""
 
 
