@@ -674,7 +674,7 @@ def test_libraries_of_another_torch_are_named(torch: Torch, tmp_path: Path) -> N
     install(torch.site, "my_pkg", linked(tmp_path, source))
     done = torch.run("-c", "import my_pkg", check=False, LD_LIBRARY_PATH=str(other))
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
-    assert f"undefined symbol: it_is_not_there. This process has {other}/libc10.so in place of the one of" in line
+    assert f": it_is_not_there. The libc10.so of another torch is loaded in place of {own}/lib/libc10.so. " in line
     environ = {**os.environ, "PYTHONPATH": str(torch.site), "LD_LIBRARY_PATH": str(other)}
     command = ["env", "-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", str(torch.python), "-c", "import my_pkg"]
     done = subprocess.run(command, env=environ, check=False, capture_output=True, text=True)
@@ -688,14 +688,11 @@ def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch,
     place.rename(place.with_suffix(".left"))
     frozen = "import sys; sys.frozen = True; import my_pkg; print('it works')"
     said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
-    assert said.endswith(
-        "Repair it: make the program again with all files as they are: "
-        "pyinstaller --collect-all my_pkg, without --strip"
-    )
+    assert said.endswith("Repair it: make the program again: pyinstaller --collect-all my_pkg, without --strip")
     helper = place.parent.parent / "help.py"
     helper.rename(helper.with_suffix(".left"))  # PyInstaller takes only what is imported
     said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
-    assert said.endswith("with all files as they are: pyinstaller --collect-all my_pkg, without --strip)")
+    assert said.endswith("make the program again: pyinstaller --collect-all my_pkg, without --strip)")
     helper.with_suffix(".left").rename(helper)
     place.with_suffix(".left").rename(place)
     assert torch.run("-c", frozen).stdout == "it works\n"
@@ -780,9 +777,8 @@ def test_a_package_inside_an_archive_of_torch_package(torch: Torch, binaries: Pa
     install(torch.site, "my_pkg", binaries / "libops.so")
     program = tmp_path / "program.py"
     program.write_text(EXPORTED, encoding="utf-8")
-    assert torch.run(str(program)).stdout.splitlines() == [
-        "my_pkg: no library can be opened inside an archive of torch.package: when you export, leave "
-        "the package to the installed one: exporter.extern('my_pkg.**')",
+    assert torch.run(str(program)).stdout.splitlines()[1:] == [
+        "(when you export, leave the package to the installed one: exporter.extern('my_pkg.**'))",
         "tensor([2.])",
     ]
 

@@ -414,7 +414,9 @@ def load() -> Choice:
     """
     if getattr(sys, "argv", ["embedded"])[:1] == ["-m"] and _helped("is_asked", False):
         raise SystemExit(main(sys.argv[1:]))
-    _refuse_where_nothing_can_be_opened()
+    if not _in_main_interpreter():
+        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        raise LoadError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
     choice = _choose(must=True)
     _, trace = _setting("TRACE")
     if trace:
@@ -444,15 +446,6 @@ def _is_unusual(choice: Choice) -> bool:
     rebuilt = installed.final and not installed.of_torch
     for_gpus = choice.here["backend"] != "CPU" and not choice.variant["cuda"]
     return rebuilt or for_gpus or choice.reasons[choice.label] != []
-
-
-def _refuse_where_nothing_can_be_opened() -> None:
-    if not _in_main_interpreter():
-        remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
-        raise LoadError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
-    if "__torch_package__" in globals():
-        remedy = f"when you export, leave the package to the installed one: exporter.extern('{DATA['package']}.**')"
-        raise LoadError(f"{PACKAGE}: no library can be opened inside an archive of torch.package: {remedy}")
 
 
 def _in_main_interpreter() -> bool:
@@ -577,25 +570,18 @@ def _open_library(file: File, variant: Variant, shared: Any) -> None:
         _helped("note_classes", None, shared)
 
 
-def _bringing(opening: Callable[[], Any]) -> Any:
+def _bringing(opening: Callable[[], Any], module: Optional[File] = None) -> Any:
     """Call ``opening``; where the dynamic linker misses a library that another wheel has, open that and try again."""
     while True:
         try:
             return opening()
         except (ImportError, OSError) as error:  # noqa: PERF203 -- nothing of the file has run: the linker looks first
-            if not _helped("bring", False, str(error.__cause__ or error)):
-                raise
-
-
-def _create(create: Callable[[Any], Any], spec: Any, file: File) -> Any:
-    """Open a module as Python does; where the dynamic linker cannot and something is known to help, say it too."""
-    try:
-        return _bringing(lambda: create(spec))
-    except ImportError as error:
-        known = str(_helped("cannot_open", str(error), str(error), file))
-        if known == str(error):
-            raise
-        raise ImportError(known, name=error.name, path=error.path) from error
+            reason = str(error.__cause__ or error)
+            if not _helped("bring", False, reason):
+                known = _helped("cannot_open", reason, reason, module) if module else reason
+                if known == reason:  # it may be the module's own error
+                    raise
+                raise ImportError(known) from error
 
 
 def _path(file: File) -> str:
@@ -670,7 +656,7 @@ class _Modules:
             _refuse_what_is_taken(file, self.variant, _process())
         found: Any = util.spec_from_file_location(name, _path(file))
         create = found.loader.create_module
-        found.loader.create_module = lambda spec: _create(create, spec, file)
+        found.loader.create_module = lambda spec: _bringing(lambda: create(spec), file)
         return found
 
     def create_module(self, spec: Any) -> Any:
@@ -760,8 +746,7 @@ def _part(name: str) -> Any:
             spec.loader.exec_module(part)
         except NotADirectoryError:  # in a zip archive, which knows its files by their names in it
             archive = globals()["__loader__"]
-            source = archive.get_data(os.path.relpath(file, archive.archive))
-            exec(compile(source, file, "exec"), part.__dict__)  # noqa: S102
+            exec(archive.get_data(os.path.relpath(file, archive.archive)), part.__dict__)  # noqa: S102
         _parts[name] = part
     return _parts[name]
 
@@ -783,13 +768,10 @@ def _without_help() -> str:
     again = f"-e {DATA['editable']}" if "editable" in DATA else f"--force-reinstall --no-deps {DATA['distribution']}"
     how = "fetch or write the kernel again" if "kernel" in DATA else f"pip install {again}"
     if getattr(sys, "frozen", False):
-        how = _frozen()
+        how = f"make the program again: pyinstaller --collect-all {PACKAGE}, without --strip"
+    if "__torch_package__" in globals():
+        return f"(when you export, leave the package to the installed one: exporter.extern('{DATA['package']}.**'))"
     return f"({_plain(ROOT, 400)}/help.py, which explains more, is missing or damaged: {how})"
-
-
-def _frozen() -> str:
-    """Return what helps in a program made by PyInstaller or the like, which includes Python files only."""
-    return f"make the program again with all files as they are: pyinstaller --collect-all {PACKAGE}, without --strip"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -143,7 +143,6 @@ def _nearness(variant: Variant, here: Facts, against: Set[str]) -> Tuple[Any, ..
 
 
 def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
-    """Return the option for torch's index, where the default one would give a torch for another backend."""
     import re
 
     installed = re.search(r"\+(cpu|cu[0-9]+|rocm[0-9.]+|xpu)", here["torch"])
@@ -190,7 +189,7 @@ def again() -> str:
 
     name = loader.DATA["distribution"]
     if getattr(sys, "frozen", False):
-        return loader._frozen()
+        return f"make the program again: pyinstaller --collect-all {loader.PACKAGE}, without --strip"
     if "kernel" in loader.DATA:
         _, cached = _repository()
         if cached:  # what is there is not fetched again
@@ -497,22 +496,13 @@ def _advice(words: str) -> str:
 
 
 def _other_torch() -> str:
-    """Return that libraries of another torch are in this process, and what leads there; "" if there are none."""
     import torch
 
-    own = os.path.join(os.path.dirname(str(torch.__file__)), "lib")
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
-            mapped = {line.split(None, 5)[5].rstrip("\n") for line in stream if ".so" in line}
-    except OSError:
-        return ""
-    for path in sorted(mapped):
-        name = os.path.basename(path)
-        ours = os.path.join(own, name)
-        if name.startswith(("libc10", "libtorch")) and os.path.exists(ours) and os.path.realpath(ours) != path:
+    for name in ("libc10.so", "libtorch_cpu.so"):
+        own = os.path.join(os.path.dirname(str(torch.__file__)), "lib", name)
+        if os.path.exists(own) and not loader._is_open(own):
             return (
-                f". This process has {loader._plain(path, 400)} in place of the one of its torch, in "
-                f"{loader._plain(own, 400)}: LD_LIBRARY_PATH or LD_PRELOAD leads there. "
+                f". The {name} of another torch is loaded in place of {loader._plain(own, 400)}. "
                 "Start it by `env -u LD_LIBRARY_PATH -u LD_PRELOAD python`"
             )
     return ""
