@@ -84,14 +84,14 @@ def test_a_file_without_its_symbols_is_loaded(user: used.User) -> None:
     )
 
 
-@pytest.mark.performs("If that was meant (patchelf, objcopy): {}")
+@pytest.mark.performs("If that was meant (patchelf, objcopy): {}. If not, repair it: {}")
 def test_a_patched_file_is_renewed_by_the_command_of_the_error(user: used.User) -> None:
     """Case 78: the error says changed, not damaged; after `--renew` it loads, and an uninstall leaves nothing."""
     path = library(user)
     process.run(["patchelf", "--set-rpath", "/opt/a-folder-of-the-distributor/lib", path])
     done = user.load()
     assert f"{path} was changed after it was built (sha256 " in done.stderr
-    command = done.stderr.partition("(patchelf, objcopy): ")[2].partition(". Repair it: ")[0]
+    command = done.stderr.partition("(patchelf, objcopy): ")[2].partition(". If not, repair it: ")[0]
     assert command == "python -m my_pkg._variants --renew"
     _, *arguments = shlex.split(command)
     renewed = user.run(*arguments)

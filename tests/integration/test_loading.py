@@ -231,11 +231,16 @@ import sys, warnings
 warnings.simplefilter("ignore")
 import my_pkg
 import torch
+import torch._inductor.config
 
 class Model(torch.nn.Module):
     def forward(self, x):
         return torch.ops.loading_ops.twice(x) + 1
 
+# What it compiles is small: headers made ready for more, vectors and optimisation take most of the time.
+settings = torch._inductor.config
+settings.cpp_cache_precompile_headers = settings.aot_inductor.precompile_headers = False
+settings.cpp.simdlen, settings.aot_inductor.compile_wrapper_opt_level = 1, "O0"
 two = torch.ones(2)
 assert torch.compile(Model(), fullgraph=True)(two).tolist() == [3, 3]
 torch._inductor.aoti_compile_and_package(torch.export.export(Model(), (two,)), package_path=sys.argv[1])
@@ -784,11 +789,13 @@ def test_a_package_inside_an_archive_of_torch_package(torch: Torch, binaries: Pa
 
 
 SUB_INTERPRETER = """
+import gc
 try:
     import _interpreters as interpreters
 except ImportError:
     import _xxsubinterpreters as interpreters
 made = interpreters.create()
+gc.enable()  # it has to be collected before the process ends
 interpreters.run_string(made, '''
 import sys
 sys.path.insert(0, %r)

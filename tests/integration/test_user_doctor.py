@@ -396,7 +396,7 @@ def test_a_variable_of_one_process_prunes_nothing_for_others(
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.9.1"))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     told = capsys.readouterr().err
-    assert f"my-pkg was pruned: {CPU29}, which this environment would load, is removed already." in told
+    assert f"my-pkg: an earlier prune removed {CPU29}, which this environment would load." in told
     typed(told.rpartition("The way back: ")[2])
     assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 

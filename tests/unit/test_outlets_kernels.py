@@ -214,13 +214,13 @@ def test_a_damaged_record(tmp_path: Path, record: str) -> None:
         kernels.wheel_of(tmp_path / "out", out=tmp_path / "again")
 
 
-@pytest.mark.performs("names no wheel: run")
+@pytest.mark.performs("has no file name of a wheel: run")
 def test_a_record_leads_nowhere_else(tmp_path: Path) -> None:
     """A name that is not that of a wheel is refused before anything is written."""
     kernels.write(wheel(tmp_path), out=tmp_path / "out")
     path = tmp_path / "out" / "torch-ext" / "wheel.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "file": "../x.whl"}))
-    with pytest.raises(WheelError, match="names no wheel"):
+    with pytest.raises(WheelError, match="has no file name of a wheel"):
         kernels.wheel_of(tmp_path / "out", out=tmp_path / "again")
 
 

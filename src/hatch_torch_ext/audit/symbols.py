@@ -106,7 +106,7 @@ def new_string(name: str) -> bool:
 
 
 def other_string(needed: str, there: str) -> bool:
-    """Return whether two mangled names differ in the ``std::string`` that they take or return, one of them C++11's."""
+    """Return whether two mangled names are one function, with the old ``std::string`` and with that of C++11."""
     if new_string(needed) == new_string(there):
         return False
     new, old = (needed, there) if new_string(needed) else (there, needed)

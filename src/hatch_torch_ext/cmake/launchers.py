@@ -91,7 +91,7 @@ class Slots(Protocol):
     """How much may be compiled at once, over all entries."""
 
     def turn(self) -> AbstractContextManager[Turn]:
-        """Be at work on the sources beside other entries while the context lasts."""
+        """Register an entry as working on the sources while the context lasts; others may do so too."""
 
     @property
     def serves(self) -> bool:
@@ -148,8 +148,8 @@ def environ(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:
     if not (found := words(job)):
         return {}
     names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in LANGUAGES]
-    folders_of_python: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
-    return {**folders_of_python, **_settings(job, given)}
+    launchers: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
+    return {**launchers, **_settings(job, given)}
 
 
 def _settings(job: Job, given: Mapping[str, str]) -> dict[str, str | None]:

@@ -1,7 +1,7 @@
 """Every option of the hook, declared once: a field of ``Config`` or ``CMakeConfig`` made by ``option``.
 
 The parser (``parse``), the tables of docs/configuration.md and the JSON Schema (``published``) are generated from
-these. To add an option: write its field here, run ``hatch run declared``, use it, test it.
+these. How one is added is in docs/contributing/recipes.md.
 """
 
 from __future__ import annotations

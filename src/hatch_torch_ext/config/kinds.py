@@ -31,7 +31,7 @@ ARCHITECTURE = r"all|all-major|[1-9]\d?\.\d[af]?(\+PTX)?"
 
 
 def size(value: object) -> int:
-    """Return the bytes of ``100``, ``"100 MB"`` or ``"64MiB"``; at least one."""
+    """Return how many bytes ``100``, ``"100 MB"`` or ``"64MiB"`` are; less than one byte is refused."""
     expected = "must be a number of bytes, or a size such as `100 MB` or `64 MiB`"
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(expected)  # noqa: TRY004 - one kind of error, whose text is what counts

@@ -185,7 +185,7 @@ class Backend:
 
     @property
     def fields(self) -> dict[str, str | None]:
-        """Return its fields in the data of the loader, where the CPU has no version."""
+        """Return its fields in a variant and in the data of the loader, where the CPU has no version."""
         return {"cuda": self.version or None}
 
     @property

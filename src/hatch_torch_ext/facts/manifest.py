@@ -150,7 +150,7 @@ def _is_version(data: object) -> bool:
 def _digests(data: Mapping[object, object], field: str) -> tuple[tuple[str, str], ...]:
     found = data.get(field)
     if not isinstance(found, dict):
-        raise WheelError(f"`{ORIGIN}.{field}` must be an object of digests")
+        raise WheelError(f"`{ORIGIN}.{field}` must map names to digests")
     for name, value in found.items():
         if not (isinstance(name, str) and name.isprintable() and isinstance(value, str) and _DIGEST.fullmatch(value)):
             raise WheelError(f"`{ORIGIN}.{field}` must map names to digests of {SHORT} hexadecimal digits")

@@ -122,7 +122,7 @@ def assemble(
     """
     found = declared.of(root, cpu, cuda)
     if not found.has_sources and (kept := _own_cmake(found)) is not None:
-        about = [*notes, *_about_what_is_packed(root), *_about_variables(found.variables)]
+        about = [*notes, *_about_pkg_info(root), *_about_variables(found.variables)]
         about += [each for each in found.notes if not OF_CMAKE.match(each.text)]
         packed = found.recordings[0].packed
         return keep(root, kept, found.package, found.metadata, about, wanted=wanted, packed=packed)
@@ -172,7 +172,7 @@ def _replace(found: Declared, notes: list[Note], wanted: Wanted, *, split: bool)
         *notes,
         *matrix.notes,
         *_about_the_version(root, found.existing, metadata, tables, recorded),
-        *_about_what_is_packed(root),
+        *_about_pkg_info(root),
         *of_packing,
         *_about_variables(found.variables),
         *recorded,
@@ -268,7 +268,7 @@ def _about_the_version(
         yield Note(line=0, text=f"the option `{name}` of setuptools-scm is code, and versions are made without it")
 
 
-def _about_what_is_packed(root: Path) -> Iterator[Note]:
+def _about_pkg_info(root: Path) -> Iterator[Note]:
     """Note the metadata that setuptools wrote into a source distribution: hatchling prefers them to the matrix."""
     if (root / "PKG-INFO").is_file():
         text = "PKG-INFO is setuptools's, and hatchling takes metadata from it: remove that file"

@@ -450,7 +450,7 @@ def wheel_of(folder: Path, *, out: Path) -> Path:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise WheelError(f"{path} is damaged: run `hatch-torch-ext kernels` again") from error
     if Path(file).name != file or not file.endswith(".whl"):
-        raise WheelError(f"{path} names no wheel: run `hatch-torch-ext kernels` again")
+        raise WheelError(f"{path} has no file name of a wheel: run `hatch-torch-ext kernels` again")
     sources = _sources(folder, {sha256 for _, sha256 in members}, names)
     lacking = [member.path for member, sha256 in members if sha256 not in sources]
     if lacking:

@@ -116,9 +116,9 @@ def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool 
 
 
 def on_torch(file: str, python: str) -> list[str]:
-    """Return the lines of a constraints file that limit torch for that version of Python (``3.11``).
+    """Return the constraints on torch in ``file`` that apply to a version of Python (``3.11``).
 
-    A file that is an address is not read. Raises ``OSError``.
+    Where ``file`` is an address, it is not read, and gives none. Raises ``OSError``.
     """
     if "://" in file:
         return []

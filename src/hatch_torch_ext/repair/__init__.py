@@ -346,7 +346,7 @@ def _variant(job: Job, tree: InstallTree, identity: _Identity, files: Sequence[V
         torch=sdk.minor,
         stable_abi=entry.stable_abi,
         backend=identity.backend.kind,
-        cuda=identity.backend.version or None,
+        **identity.backend.fields,
         cxx11_abi=identity.cxx11_abi,
         python=identity.python,
         machine=interpreter.machine,

@@ -249,8 +249,8 @@ def _lost(binary: VariantBinary, entry: str, why: str, outer: Sequence[str]) -> 
     )
 
 
-def written(kept: KeptPaths, *, label: str, place: str, package: str) -> Iterator[str]:
-    """Yield the entries in the form for the file at ``place`` (below ``_torch_ext``)."""
+def relative(kept: KeptPaths, *, label: str, place: str, package: str) -> Iterator[str]:
+    """Yield the entries relative to the file at ``place`` (below ``_torch_ext``): each begins with ``$ORIGIN``."""
     root = package.replace(".", "/")
     home = posixpath.dirname(f"{root}/{FOLDER}/{place}")
     targets = [posixpath.normpath(f"{root}/{FOLDER}/{label}/{folder}") for folder in kept.inside]

@@ -343,7 +343,7 @@ class Writer:
         inside = [self._landed[target].folder for target in links.targets]
         ours = run_path(place, package=self._package, inside=inside, folders=links.folders)
         kept = self._ties.kept.get(binary, KeptPaths())
-        authors = runpaths.written(kept, label=self._label, place=place, package=self._package)
+        authors = runpaths.relative(kept, label=self._label, place=place, package=self._package)
         rpath = tuple(dict.fromkeys((*ours, *authors)))
         own = [(name, self._landed[target].name) for name, target in links.own]
         landed = self._landed.get(binary)

@@ -238,8 +238,8 @@ def prepare(
         if gone := sorted(set(keep) & installed.pruned):
             raise ConfigurationError(
                 [
-                    f"{installed.distribution} was pruned: {', '.join(gone)}, which this environment would load, is "
-                    f"removed already. Nothing is removed. The way back: {again}"
+                    f"{installed.distribution}: an earlier prune removed {', '.join(gone)}, which this environment "
+                    f"would load. Nothing is removed this time. The way back: {again}"
                 ]
             )
         raise ConfigurationError(

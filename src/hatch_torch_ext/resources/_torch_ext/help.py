@@ -587,7 +587,7 @@ def repair(reason: str, file: File) -> str:
     if os.path.isfile(path) and mapped(path) is not None:  # whole, and patchelf may leave the size as it is
         return (
             f"{loader.PACKAGE}: {loader._plain(path, 1000)} was changed after it was built (sha256 {file['sha256']}). "
-            f"If that was meant (patchelf, objcopy): {_command(' --renew')}. Repair it: {again()}"
+            f"If that was meant (patchelf, objcopy): {_command(' --renew')}. If not, repair it: {again()}"
         )
     if "inside an archive" in reason:
         command = "install the package unpacked"
