@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 LABELS = ("torch2.13_cpu_cxx11_x86_64", "torch2.9_cpu_cxx11_x86_64")
 
 
-def example_tests(python: Path, cwd: Path) -> str:
-    """Run the example's own tests with ``python``; the source tree is on no path."""
-    return outside(
-        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", PROJECT / "example_project/tests", cwd=cwd
-    ).stdout
+def example_tests(python: Path, cwd: Path, *names: str) -> str:
+    """Run the example's own tests with ``python``, all or some files of them; the source tree is on no path."""
+    tests = PROJECT / "example_project" / "tests"
+    files = [tests / name for name in names] or [tests]
+    return outside(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, cwd=cwd).stdout
 
 
 def chosen(python: Path, cwd: Path) -> str:
@@ -76,10 +76,10 @@ def test_torch_2_13_gets_its_own_variant(
 def test_torch_2_9_gets_its_own_variant(
     example_wheel: Path, full_torch: FullTorch, beside: Beside, tmp_path: Path
 ) -> None:
-    """A CUDA torch without a GPU takes the CPU variant of its own minor, and the example's tests pass."""
+    """A CUDA torch without a GPU takes the CPU variant of its own minor, and the example's tests of values pass."""
     python = beside(full_torch("2.9.1"), example_wheel)
     assert chosen(python, tmp_path) == "torch2.9_cpu_cxx11_x86_64"
-    assert " passed" in example_tests(python, tmp_path)
+    assert " passed" in example_tests(python, tmp_path, "test_values.py")
 
 
 def test_a_release_that_the_matrix_lacks_is_an_import_error_and_the_process_lives(
@@ -127,7 +127,7 @@ def test_the_hybrid_wheel_outlives_torch_releases(
     """Exact variants for older releases (the old C++ ABI too), one on the stable ABI for releases no entry names."""
     python = beside(full_torch(version), hybrid_wheel)
     assert chosen(python, tmp_path) == label
-    assert " passed" in example_tests(python, tmp_path)
+    assert " passed" in example_tests(python, tmp_path, "test_values.py", "test_errors.py")
 
 
 def test_the_hybrid_wheel_in_the_cpu_torch(
