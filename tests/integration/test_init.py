@@ -93,13 +93,13 @@ def test_both_faces_are_recorded_and_the_project_is_not_touched(usual: Path) -> 
 def test_metadata_in_every_form_that_setuptools_takes(tmp_path: Path) -> None:
     """Texts of several lines, iterators, extras with markers, entry points as an .ini file."""
     text = """
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 import versioneer
 class Wheel(bdist_wheel):
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])
-setup(name="pkg", cmdclass={"bdist_wheel": Wheel},
+setup(name="pkg", cmdclass={"bdist_wheel": Wheel}, ext_modules=[Extension("pkg._C", ["a.c"])],
       install_requires="torch\\n# no\\nnumpy>1; python_version > '3.8'", packages=iter(["pkg"]),
       extras_require={"all": "six\\nattrs", ":os_name == 'a'": ["old"], "fast:os_name == 'b'": ["w ; x == '1'"]},
       entry_points="[console_scripts]\\nRun = pkg:main\\n[other]\\na=b:c", data_files=[("share", ["x.txt"])])

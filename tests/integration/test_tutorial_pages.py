@@ -132,6 +132,7 @@ def test_the_workflows_of_the_page(
 ) -> None:
     """`ci init` prints what the pages show, the same files as in a new package; the short workflow is YAML."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
     assert cli.main(["ci", "init"]) == 0
     printed = capsys.readouterr().out
     for page in ("ci.md", "scale.md"):
