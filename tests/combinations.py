@@ -11,8 +11,12 @@ COMBINATIONS = [
     for cuda, module, stable, jit in itertools.product((False, True), repeat=4)
 ]
 
-IN_PAIRS = [each for each in COMBINATIONS if [each.cuda, each.module, each.stable, each.jit].count(True) in (0, 3)]
-"""Five, in which each two options are met with, with one of them, and without."""
+BUILT = [
+    Choices(cuda=False, module=False, stable=False, jit=False),
+    Choices(cuda=True, module=False, stable=True, jit=True),
+    Choices(cuda=False, module=True, stable=True, jit=True),
+]
+"""Each option with and without; CUDA and a module only apart, since their build takes as long as the three."""
 
 
 def named(choices: Choices) -> str:

@@ -1,4 +1,4 @@
-"""A new package, with each two of the options: it is built, installed beside torch, and its tests pass."""
+"""A new package, with each of the options: it is built, installed beside torch, and its tests pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from combinations import IN_PAIRS, named
+from combinations import BUILT, named
 from hatch_torch_ext.init import fresh
 
 from .conftest import build, outside
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MACHINE = os.uname().machine
 
 
-@pytest.mark.parametrize("choices", IN_PAIRS, ids=named)
+@pytest.mark.parametrize("choices", BUILT, ids=named)
 def test_it_is_green_at_once(
     choices: Choices,
     store: Path,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from oracle.workshop import Built
 
-COUNT = 20
+COUNT = 18
 """Projects in every run, with each value; the command of ``run.py`` has as many as there are, with each pair."""
 CHOICES = projects.quickest(COUNT)
 
