@@ -11,6 +11,7 @@ import re
 import signal
 import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from hatch_torch_ext.facts import owners
 from hatch_torch_ext.resources import _variants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import AuditedBinary
     from hatch_torch_ext.facts.variant import Variant
@@ -149,13 +150,14 @@ def open_all(
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
     found: list[Finding] = []
     preload = sorted({name for binary in binaries for name in binary.elf.needed if owners.is_sanitizer(name)})
+    hidden = cache(lambda: symbols.hiding(beside))  # reads every file
     opened: dict[str, frozenset[str]] = {}
     while left:
         files = [(binary.elf.path, _module(binary, package)) for binary in left]
         outcome = _run(python, files, timeout=timeout, preload=preload)
         if _torch(outcome) is None:
             break
-        last, findings = _judge(outcome, left, beside, variant=variant)
+        last, findings = _judge(outcome, left, hidden, variant=variant)
         found += findings
         opened |= {
             left[line["number"]].place: frozenset(line["operators"])
@@ -216,7 +218,11 @@ def _torch(outcome: _Outcome) -> Facts | None:
 
 
 def _judge(
-    outcome: _Outcome, binaries: Sequence[AuditedBinary], beside: Sequence[AuditedBinary], *, variant: str | None
+    outcome: _Outcome,
+    binaries: Sequence[AuditedBinary],
+    hidden: Callable[[], Mapping[str, str]],
+    *,
+    variant: str | None,
 ) -> tuple[int | None, tuple[Finding, ...]]:
     """Return the number of the last file that was tried, and the result of each."""
     found: list[Finding] = []
@@ -231,7 +237,7 @@ def _judge(
         done.add(line["number"])
         binary = binaries[line["number"]]
         if line["event"] == "refused":
-            found.append(_refused(binary, line["error"], beside, variant=variant))
+            found.append(_refused(binary, line["error"], hidden, variant=variant))
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
         # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
@@ -240,13 +246,15 @@ def _judge(
     return last, tuple(found)
 
 
-def _refused(binary: AuditedBinary, error: str, beside: Sequence[AuditedBinary], *, variant: str | None) -> Finding:
+def _refused(
+    binary: AuditedBinary, error: str, hidden: Callable[[], Mapping[str, str]], *, variant: str | None
+) -> Finding:
     first = error.strip().splitlines()[0].replace(str(binary.elf.path).removesuffix(binary.place), "")
     code, remedy = _registered_twice(error) or ("cannot-open", None)
     # The Python files of a foreign package may load or set up first what a library needs.
     message = f"does not open: {first}"
     if code == "cannot-open" and (match := _UNDEFINED.search(first)):
-        place = symbols.hiding(beside).get(match[1])
+        place = hidden().get(match[1])
         message, remedy = (f"{message}, which {place} has, but hidden", symbols.EXPORT) if place else (message, _DEFINE)
     return finding(code, binary.place, message, variant=variant, remedy=remedy, warning=variant is None)
 
