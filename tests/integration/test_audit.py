@@ -158,6 +158,15 @@ def test_a_symbol_that_is_hidden_in_a_file_beside(torch_cpu_python: Path, tmp_pa
         assert all(item.message.endswith(words) for item, words in zip(found, messages, strict=True))
 
 
+def test_a_static_function_is_not_a_hidden_symbol(tmp_path: Path) -> None:
+    """It is another function of the same name; what a version script of the linker hides is hidden."""
+    source = "static int not_there(void) { return 0; } int own(void) { return not_there(); }"
+    disk.write(tmp_path, {"own.map": "{ local: *; };"})
+    file = compiled(tmp_path / "liba.so", source, f"-Wl,--version-script={tmp_path}/own.map", strip=False)
+    assert elf.defined(file) >= {"not_there", "own"}
+    assert symbols.hiding([binary(file)]).keys() & {"not_there", "own"} == {"own"}
+
+
 @pytest.mark.performs(
     "Compile it against the same torch release",
     "Link the library that is missing",

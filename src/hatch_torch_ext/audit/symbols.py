@@ -281,11 +281,11 @@ def _nobodys(
 
 
 def hiding(binaries: Iterable[AuditedBinary]) -> dict[str, str]:
-    """Return symbol -> file for what a file has and does not export, as far as is known: stripped files do not tell."""
+    """Return symbol -> the file that has it hidden, as far as is known: stripped files do not tell."""
     found: dict[str, str] = {}
     for item in binaries:
         with contextlib.suppress(ElfError):
-            for symbol in elf.defined(item.unstripped or item.elf.path).difference(item.elf.exported):
+            for symbol in elf.hidden(item.unstripped or item.elf.path) - set(item.elf.exported):
                 found.setdefault(symbol, item.place)
     return found
 

@@ -112,9 +112,21 @@ def defined(path: Path) -> frozenset[str]:
 
     Raises ``ElfError`` as ``read`` does.
     """
+    return frozenset(name for name, is_defined, _ in _symbols(path) if is_defined)
+
+
+def hidden(path: Path) -> frozenset[str]:
+    """Return the names that the file defines and hides from others, if it still has its symbol table.
+
+    A static function is not among them: it is another one of that name. Raises ``ElfError`` as ``read`` does.
+    """
+    return frozenset(name for name, is_defined, is_hidden in _symbols(path) if is_defined and is_hidden)
+
+
+def _symbols(path: Path) -> list[tuple[str, bool, bool]]:
     try:
         with path.open("rb") as stream, _map(stream) as data:
-            return frozenset(name for name, is_defined in Image(data).symbols() if is_defined)
+            return list(Image(data).symbols())
     except (Malformed, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ElfError(f"{path} cannot be read as an ELF file: {why}; build it again, or leave it out") from error

@@ -28,6 +28,9 @@ PT_LOAD = 1
 SHT_SYMTAB = 2
 SHT_STRTAB = 3
 SHT_NOBITS = 8
+STT_FILE = 4
+HIDDEN = (1, 2)
+"""The visibilities of symbols that no other file sees: internal and hidden."""
 SYMBOL, SYMBOL_SIZE = "IBBHQQ", 24
 """A row of a symbol table: name, binding and type, visibility, section (0: undefined), value, size."""
 
@@ -108,8 +111,12 @@ class Image:
             raise Malformed(f"its names come to more than {NAME_BYTES >> 20} MiB")
         return self.data[start:stop].decode("utf-8", errors="backslashreplace")
 
-    def symbols(self) -> Iterator[tuple[str, bool]]:
-        """Yield each name of .symtab, which stripped files lack, and whether the file defines it."""
+    def symbols(self) -> Iterator[tuple[str, bool, bool]]:
+        """Yield each name of .symtab, which stripped files lack, whether the file defines it, and whether it hides it.
+
+        Static functions follow the symbol of their source. Of what is hidden, gold and lld keep the visibility; GNU ld
+        makes it local, after a symbol of a source without a name.
+        """
         for section in self.sections:
             if section.type != SHT_SYMTAB or not 0 <= section.link < len(self.sections):
                 continue
@@ -117,9 +124,13 @@ class Image:
             count = section.size // SYMBOL_SIZE
             if count > MAX_SYMBOLS:
                 raise Malformed(f"{count} symbols")
-            for name, _, _, index, _, _ in self.records(SYMBOL, section.offset, count, "its symbol table"):
-                if name:
-                    yield self.string((names.offset, names.size), name, "a symbol's name"), bool(index)
+            nameless = False
+            for name, info, other, index, _, _ in self.records(SYMBOL, section.offset, count, "its symbol table"):
+                if info & 15 == STT_FILE:
+                    nameless = not name
+                elif name:
+                    text = self.string((names.offset, names.size), name, "a symbol's name")
+                    yield text, bool(index), other & 3 in HIDDEN or (nameless and not info >> 4)
 
     def offset_of(self, address: int, what: str) -> tuple[int, int]:
         """Return the file offset of ``address``, and how many bytes of its segment follow it."""
@@ -190,7 +201,7 @@ def undefined_of_members(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
                 symbols = list(Image(stream.read(size)).symbols())
             except Malformed:
                 symbols = []
-            yield name, frozenset(symbol for symbol, is_defined in symbols if not is_defined)
+            yield name, frozenset(symbol for symbol, is_defined, _ in symbols if not is_defined)
 
 
 def _members(stream: BinaryIO) -> Iterator[tuple[str, int]]:
