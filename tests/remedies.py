@@ -55,6 +55,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "write the rest as `if(Torch_VERSION",
         "leave it out of the matrix, or correct setup.py",
         "the newest that this hatch-torch-ext reads: upgrade hatch-torch-ext",
+        ", and {}: upgrade hatch-torch-ext{}",
         "tell the authors of {}",
         "Tell its authors",
     ),

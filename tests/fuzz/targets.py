@@ -19,7 +19,7 @@ import elves
 import wheels
 from hatch_torch_ext import audit, elf, report, resolve, store, wheel
 from hatch_torch_ext.base import escape
-from hatch_torch_ext.base.errors import ElfError, FatbinError, WheelError
+from hatch_torch_ext.base.errors import ElfError, FatbinError, NewerManifestError, WheelError
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import policy
 from hatch_torch_ext.facts import variant as variants
@@ -124,8 +124,8 @@ def archives(data: bytes) -> None:
 def manifests(data: bytes) -> None:
     """Read a manifest, and all that others make of its variants: what the loader knows, JSON, a row of the report."""
     try:
-        found = listing.parse(data.decode("utf-8", "replace"), "my_pkg/_torch_ext/manifest.json")
-    except WheelError as error:
+        found = listing.parse(data.decode("utf-8", "replace"), "my_pkg/_torch_ext/manifest.json", file="x.whl")
+    except (NewerManifestError, WheelError) as error:
         _shown(str(error))
         return
     for item in found.variants:
@@ -203,7 +203,7 @@ def _read(path: Path) -> None:
         _shown(page.render(described))
         assert len(escape.json(report.to_json(described)).encode("ascii")) < 1.1 * MOST_TEXT
         _shown(audit.text(audit.audit_wheel(path)))
-    except WheelError as error:
+    except (NewerManifestError, WheelError) as error:
         _shown(str(error))
 
 

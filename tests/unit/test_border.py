@@ -20,7 +20,7 @@ from rich.console import Console
 
 import elves
 import wheels
-from hatch_torch_ext import cli, store, views
+from hatch_torch_ext import __version__, cli, store, views
 from hatch_torch_ext.cli import user
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.pipeline import events
@@ -291,6 +291,24 @@ def test_what_is_shown_instead(
     cli.main([command, *out, str(path)])
     said = capsys.readouterr()
     assert told in " ".join((said.out + said.err).split())
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect", "audit", "merge", "variants", "index", "kernels", "compare {old}", "install --dry-run"]
+)
+def test_a_wheel_of_a_later_format(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command names the file, the format and what to do, and writes nothing: another format is not guessed at."""
+    (tmp_path / "new").mkdir()
+    made = {"version": "99.1", "options": {}, "folders": {}}
+    path = wheels.changed(ours(tmp_path), {"schema": 2, "origin": made}, folder=tmp_path / "new")
+    words = command.format(old=tmp_path / path.name).split()
+    out = ["-o", str(tmp_path / "out")] if command in {"merge", "variants", "index", "kernels"} else []
+    assert cli.main([*words, str(path), *out]) == 1
+    shown = capsys.readouterr()
+    known = f"hatch-torch-ext {__version__} reads formats up to 1: upgrade hatch-torch-ext to 99.1, which made it"
+    assert shown.err == f"hatch-torch-ext: {path}: {MANIFEST} is of format 2 (`schema`), and {known}\n"
+    assert shown.out == ""
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_a_build_says_is_shown_as_text(tmp_path: Path) -> None:

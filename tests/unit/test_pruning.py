@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import wheels
-from hatch_torch_ext import cli
+from hatch_torch_ext import __version__, cli
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.user import pruning
@@ -155,6 +155,16 @@ def test_manifests_that_cannot_be_read(site: Path, damage: Callable[[Path], None
         ConfigurationError, match=r"manifest\.json .*: pip install --force-reinstall --no-deps my.pkg=="
     ):
         prune(site)
+
+
+def test_a_manifest_of_a_later_format(site: Path) -> None:
+    """To install the package again would not help: it is hatch-torch-ext that is too old."""
+    manifest(site, lambda data: data.update(schema=2))
+    with pytest.raises(ConfigurationError) as caught:
+        prune(site)
+    where = f"my_pkg: {site / 'my_pkg' / MANIFEST} is of format 2 (`schema`)"
+    known = f"hatch-torch-ext {__version__} reads formats up to 1"
+    assert str(caught.value) == f"{where}, and {known}: upgrade hatch-torch-ext. Nothing is removed."
 
 
 def test_another_package_s_name(site: Path) -> None:

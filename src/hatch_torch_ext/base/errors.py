@@ -114,6 +114,10 @@ class WheelError(TorchExtError):
     """A wheel given to ``inspect``, ``audit`` or ``merge`` cannot be read."""
 
 
+class NewerManifestError(TorchExtError):
+    """A manifest is of a format that a later hatch-torch-ext writes; the wheel itself is sound."""
+
+
 class ElfError(TorchExtError):
     """A file is not an ELF file, or its structures contradict each other."""
 

@@ -221,7 +221,9 @@ def _manifests(path: Path, found: Sequence[_Member], text: Callable[..., str | N
         if not f"/{member.place}".endswith(listing.PLACE):
             continue
         try:
-            manifest = listing.parse(text(member.place, limit=listing.MAX_BYTES) or "", member.place)
+            manifest = listing.parse(
+                text(member.place, limit=listing.MAX_BYTES) or "", member.place, file=f"{path}: {member.place}"
+            )
         except WheelError as error:
             raise WheelError(f"{path}: {member.place} {error}. Build or fetch the wheel again") from error
         if manifest.partial is not None:

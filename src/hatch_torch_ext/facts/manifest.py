@@ -1,4 +1,4 @@
-"""What a manifest records beside its variants: a build at first use, what the wheel is made from, what a part lacks."""
+"""The manifest: its format, and what it has beside its variants: a first-use build, its origin, what a part lacks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,57 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext import __version__
+from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base.errors import NewerManifestError, WheelError
 from hatch_torch_ext.facts.variant import FOLDER, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+SCHEMA = 1
+"""The format that this hatch-torch-ext writes, and the newest that it reads."""
 SOURCES = f"{FOLDER}/sources"
 """The folder of the sources, below the package."""
 OPTIONS = ("archs", "cmake", "debug-symbols", "exclude", "ignore", "unopened", "variant-data")
 """Options of the hook that affect how a variant is compiled and repaired on any machine."""
+
+
+def read(text: str, *, file: object) -> dict[str, Any]:
+    """Return the manifest of that text, unchecked except for its format; ``file`` is where it is, for the message.
+
+    Raises ``NewerManifestError`` for a later format than this version's, ``WheelError`` for other text.
+    """
+    try:
+        data = untrusted.json(text)
+    except ValueError as error:
+        raise WheelError(f"is not JSON: {escape.name(error)}") from error
+    if not isinstance(data, dict):
+        raise WheelError("must be an object with a list `variants`")
+    schema = data.get("schema", SCHEMA)
+    if type(schema) is not int:
+        raise WheelError("`schema` must be a number")
+    if schema > SCHEMA:
+        maker = newer_maker(data)
+        to = f" to {maker}, which made it" if maker else ""
+        known = f"hatch-torch-ext {__version__} reads formats up to {SCHEMA}"
+        raise NewerManifestError(
+            f"{file} is of format {str(schema)[:20]} (`schema`), and {known}: upgrade hatch-torch-ext{to}"
+        )
+    return data
+
+
+def newer_maker(data: Mapping[str, Any]) -> str:
+    """Return the version of the hatch-torch-ext that wrote a manifest, if that is a later one; else ""."""
+    origin = data.get(ORIGIN)
+    version = origin.get("version") if isinstance(origin, dict) else None
+    return str(version) if _is_version(version) and is_newer(str(version)) else ""
+
+
+def is_newer(version: str) -> bool:
+    """Return whether a version of hatch-torch-ext is later than this one."""
+    return Version(version) > Version(__version__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +155,6 @@ def origin_from_json(data: object) -> Origin:
     if not isinstance(data, dict) or not _is_version(data.get("version")):
         raise WheelError(f"`{ORIGIN}` must be an object with the `version` of hatch-torch-ext")
     return Origin(version=str(data["version"]), options=_digests(data, "options"), folders=_digests(data, "folders"))
-
-
-def is_newer(origin: Origin, version: str) -> bool:
-    """Return whether a later release of hatch-torch-ext than ``version`` built the wheel."""
-    return Version(origin.version) > Version(version)
 
 
 def differences(wheel: Origin, here: Origin, *, source: str) -> Iterator[str]:

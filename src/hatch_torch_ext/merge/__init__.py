@@ -13,7 +13,7 @@ from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import content, policy, releases, variant
 from hatch_torch_ext.facts import manifest as partials
-from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, fallback_to_json, origin_to_json
+from hatch_torch_ext.facts.manifest import ORIGIN, SCHEMA, SOURCES, fallback_to_json, origin_to_json
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.values import Layout, LayoutFile, PlacedVariant
@@ -29,7 +29,6 @@ DESCRIPTIONS = frozenset({".cmake", ".pc"})
 """Suffixes of files for CMake and pkg-config, which name neighbouring files by their paths: those keep them."""
 PER_VARIANT = DESCRIPTIONS | {".py"}
 """Suffixes of files into which builds write what they were made with: they may differ between entries."""
-MANIFEST_SCHEMA = 1
 
 
 def merge(
@@ -317,7 +316,7 @@ def _manifest(
         | ({"variants": list(owners[target])} if owners[target] != labels else {})
         for target, path in package_files.items()
     ]
-    manifest = {"schema": MANIFEST_SCHEMA, **head, "variants": described, "package_files": installed}
+    manifest = {"schema": SCHEMA, **head, "variants": described, "package_files": installed}
     manifest["loader"] = [
         {"target": target, "sha256": content.sha256(path), "size": path.stat().st_size}
         for target, path in sorted(loaders.items())

@@ -78,15 +78,19 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[IndexedWheel, ...]:
     _check_versions(paths)
     _check_folder(out)
     files = out / FILES
-    files.mkdir(parents=True, exist_ok=True)
-    (out / MARKER).touch()
-    for path in paths:
-        with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
-            part = parts.read(path, folder=Path(folder))
+    with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as scratch:
+        wheels_of = []
+        for number, path in enumerate(paths):  # all are read before one is written
+            folder = Path(scratch) / str(number)
+            folder.mkdir()
+            part = parts.read(path, folder=folder)
             parts.refuse_cut(part)
-            wheels_of = _wheels(part)
-            for name, (layout, version) in wheels_of.items():
-                others = sorted(other for other in wheels_of if other != name)
+            wheels_of.append((part, _wheels(part)))
+        files.mkdir(parents=True, exist_ok=True)
+        (out / MARKER).touch()
+        for part, made in wheels_of:
+            for name, (layout, version) in made.items():
+                others = sorted(other for other in made if other != name)
                 writing.write(part, layout, out=files, version=version, others=others)
     served = tuple(_served(path) for path in sorted(files.glob("*.whl")))
     _write_pages(out, served)

@@ -46,7 +46,7 @@ def check_whole(part: Part, *, distribution: str, version: str) -> None:
     parts.refuse_cut(part)
     if canonicalize_name(part.distribution) != canonicalize_name(distribution):
         raise MergeError(f"{name} is a wheel of {part.distribution}, and the project in this folder is {distribution}")
-    if part.origin is not None and manifest.is_newer(part.origin, __version__):
+    if part.origin is not None and manifest.is_newer(part.origin.version):
         raise MergeError(
             f"{name} was built by hatch-torch-ext {part.origin.version}, and this is {__version__}: "
             f"`pip install 'hatch-torch-ext>={part.origin.version}'`"

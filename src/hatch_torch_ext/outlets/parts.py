@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext import __version__
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts import manifest as partials
-from hatch_torch_ext.facts.manifest import ORIGIN, SOURCES, Sources, is_newer, origin_from_json
+from hatch_torch_ext.facts.manifest import SOURCES, Sources
 from hatch_torch_ext.facts.variant import MANIFEST, BuiltVariant
 from hatch_torch_ext.wheel import listing
 
@@ -160,9 +158,8 @@ def read(path: Path, *, folder: Path) -> Part:
     try:
         manifest = listing.read(found, place)
     except WheelError as error:
-        raise WheelError(f"{path}: {place}: {error}. {_made_by_another(found, place)}") from error
-    head = untrusted.json(found.text(place) or "")
-    fields = _head(path, found, place, head)
+        raise WheelError(f"{path}: {place}: {error}. {_read_by(found.text(place) or '')}") from error
+    fields = _head(path, found, place, manifest.head)
     _check_hashes(path, found, manifest)
     prefix = place.removesuffix(MANIFEST)
     members = _members(path)
@@ -171,23 +168,25 @@ def read(path: Path, *, folder: Path) -> Part:
     return Part(
         wheel=found,
         prefix=prefix,
-        variants=_built(found, manifest, head, prefix),
+        variants=_built(found, manifest, prefix),
         sources=_sources(found, manifest, prefix),
         members=members,
         generated=_generated(members, manifest, f"{prefix}{VARIANTS}"),
         partial=manifest.partial,
         origin=manifest.origin,
-        pruned=_pruned(head),
+        pruned=_pruned(manifest.head),
         **fields,
     )
 
 
-def _made_by_another(found: Wheel, place: str) -> str:
+def _read_by(text: str) -> str:
     """Return what to do about a manifest that cannot be read."""
-    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, WheelError):
-        made = origin_from_json(untrusted.json(found.text(place) or "")[ORIGIN])
-        if is_newer(made, __version__):
-            return f"hatch-torch-ext {made.version} made it: `pip install 'hatch-torch-ext>={made.version}'`"
+    try:
+        maker = partials.newer_maker(untrusted.json(text))
+    except (AttributeError, ValueError):
+        maker = ""
+    if maker:
+        return f"hatch-torch-ext {maker} made it: `pip install 'hatch-torch-ext>={maker}'`"
     return "Build the wheel again, or use the hatch-torch-ext that made it"
 
 
@@ -250,9 +249,9 @@ def _check_hashes(path: Path, found: Wheel, manifest: Manifest) -> None:
             raise WheelError(f"{path}: {place} {fault}. Build or fetch the wheel again")
 
 
-def _built(found: Wheel, manifest: Manifest, head: Mapping[str, object], prefix: str) -> tuple[BuiltVariant, ...]:
+def _built(found: Wheel, manifest: Manifest, prefix: str) -> tuple[BuiltVariant, ...]:
     root = found.folder / prefix / "_torch_ext"
-    installed = head.get("package_files")
+    installed = manifest.head.get("package_files")
     built = []
     for item in manifest.variants:
         label = item.variant.label

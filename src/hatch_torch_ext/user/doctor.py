@@ -190,8 +190,8 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
     installed = _installed(torch)
     names = {canonicalize_name(each) for each in only}
     here = [each for each in installed if not names or canonicalize_name(each.distribution) in names]
-    states = tuple(health(target, each, torch) for each in here if not each.fault)
-    faulty = [each for each in here if each.fault]
+    states = tuple(health(target, each, torch) for each in here if not each.problem)
+    faulty = [each for each in here if each.problem]
     missing = sorted(names - {canonicalize_name(each.distribution) for each in installed})
     of_torch = list(_of_torch(target, torch, machine))
     problems = [*(each.problem for each in faulty), *filter(None, (each.problem for each in states))]
@@ -200,7 +200,7 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
     problems += [sentence for each in states for sentence in each.faults if not each.missed]
     problems += [*of_torch, *machine.problems, *_twice(states)]
     problems += [line for each in here for line in _ptx(each, states, machine)]
-    commands = [each.again for each in faulty]
+    commands = [each.again for each in faulty if each.fault]
     commands += _commands(states, missing, target, torch, replace_torch=bool(of_torch))
     return Diagnosis(
         hatch_torch_ext=__version__,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import store
 from hatch_torch_ext.base import locks, untrusted
-from hatch_torch_ext.base.errors import ConfigurationError, EntryError, TorchExtError
+from hatch_torch_ext.base.errors import ConfigurationError, EntryError, TorchExtError, WheelError
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.user import builtcache
 
@@ -186,13 +186,13 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
 
 
 def _fallback(request: Request) -> Fallback:
-    from hatch_torch_ext.facts.manifest import fallback_from_json
+    from hatch_torch_ext.facts import manifest
 
-    manifest = request.root / "manifest.json"
+    file = request.root / "manifest.json"
     try:
-        return fallback_from_json(untrusted.json(untrusted.text(manifest, MAX_SOURCE))["fallback"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError([f"{manifest} is damaged ({error}): {_again(request)}"]) from error
+        return manifest.fallback_from_json(manifest.read(untrusted.text(file, MAX_SOURCE), file=file)["fallback"])
+    except (OSError, ValueError, KeyError, WheelError) as error:
+        raise ConfigurationError([f"{file} is damaged ({error}): {_again(request)}"]) from error
 
 
 def _again(request: Request) -> str:

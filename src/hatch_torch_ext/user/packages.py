@@ -14,15 +14,15 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
-from hatch_torch_ext.facts import variant as variant_facts
 from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.remote import archive, index
 from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
+from hatch_torch_ext.remote.settings import public
 from hatch_torch_ext.values import PlacedVariant
+from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -186,14 +186,14 @@ def _variants(http: Http, url: str) -> tuple[dict[str, Any], ...]:
 
 def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
     """Return the loader's variants from the manifest of a wheel, or () if it has none."""
+    file = source.path if isinstance(source, FileSource) else public(source.url)
     try:
         members = [member for member in archive.directory(source) if f"/{member.name}".endswith(f"/{MANIFEST}")]
-        texts = [data for _, data in archive.extract(source, members)]
-        found = []
-        for text in texts:
-            for item in untrusted.json(text)["variants"]:
-                described = {name: value for name, value in item.items() if name != "places"}
-                found.append(loader.fields(PlacedVariant(variant=variant_facts.from_json(described), places=())))
-    except (ArchiveError, ValueError, KeyError, TypeError, AttributeError) as error:
+        listed = [
+            item
+            for member, data in archive.extract(source, members)
+            for item in listing.parse(data.decode(), member.name, file=f"{file}: {member.name}").variants
+        ]
+    except (ArchiveError, ValueError, WheelError) as error:
         raise WheelError(f"the wheel's manifest cannot be read: {error}") from error
-    return tuple(found)
+    return tuple(loader.fields(PlacedVariant(variant=item.variant, places=())) for item in listed)

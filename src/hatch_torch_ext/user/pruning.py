@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import atomic, escape, untrusted
-from hatch_torch_ext.base.errors import ConfigurationError, WheelError
+from hatch_torch_ext.base.errors import ConfigurationError, NewerManifestError, WheelError
 from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.user.builtcache import VARIABLE as CACHE
 from hatch_torch_ext.wheel import listing
@@ -43,7 +43,8 @@ class InstalledPackage:
     """An installed package with variants: ``root`` is its folder, ``record`` the RECORD that lists it.
 
     ``variants`` are those of its manifest, with the path of each file below ``root``; ``head`` is the manifest as read.
-    If the manifest is invalid there are no variants, and ``fault`` is a clause with the reason.
+    If the manifest is invalid there are no variants, and ``fault`` is a clause with the reason. If only a later
+    hatch-torch-ext reads it there are none either, and ``newer`` is the message.
     """
 
     distribution: str
@@ -54,6 +55,7 @@ class InstalledPackage:
     variants: tuple[tuple[Variant, tuple[str, ...]], ...] = ()
     pruned: frozenset[str] = frozenset()
     fault: str = ""
+    newer: str = ""
 
     @property
     def package(self) -> str:
@@ -98,8 +100,9 @@ class InstalledPackage:
 
     @property
     def problem(self) -> str:
-        """Return the message about an invalid manifest, or an empty text."""
-        return f"{self.distribution}: {self.root / MANIFEST} {self.fault}: {self.again}" if self.fault else ""
+        """Return the message about a manifest that cannot be used, or an empty text."""
+        fault = f"{self.root / MANIFEST} {self.fault}: {self.again}" if self.fault else self.newer
+        return f"{self.distribution}: {fault}" if fault else ""
 
 
 def _address(origin: Mapping[str, Any]) -> str:
@@ -144,11 +147,11 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
     head: dict[str, Any] = {}
     variants: tuple[tuple[Variant, tuple[str, ...]], ...] = ()
     pruned: list[str] = []
-    fault = ""
+    fault = newer = ""
     try:
-        text = untrusted.text(place, listing.MAX_BYTES)
-        variants = tuple((each.variant, tuple(sorted(each.files))) for each in listing.parse(text, MANIFEST).variants)
-        head = untrusted.json(text)
+        manifest = listing.parse(untrusted.text(place, listing.MAX_BYTES), MANIFEST, file=place)
+        variants = tuple((each.variant, tuple(sorted(each.files))) for each in manifest.variants)
+        head = dict(manifest.head)
         json.dumps(head, ensure_ascii=False).encode()  # checks that it can be written again
         pruned = head.get("pruned", [])
         if not isinstance(pruned, list) or not all(isinstance(label, str) for label in pruned):
@@ -156,6 +159,8 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
         named = head.get("distribution")
         if isinstance(named, str) and canonicalize_name(named) == canonicalize_name(name):
             name = named
+    except NewerManifestError as error:
+        newer = str(error)
     except WheelError as error:
         fault = f"is invalid ({error})"
     except (OSError, ValueError) as error:
@@ -169,6 +174,7 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
         variants=() if fault else variants,
         pruned=frozenset(pruned),
         fault=fault,
+        newer=newer,
     )
 
 
@@ -211,7 +217,7 @@ def check_keep(installed: Collection[InstalledPackage], keep: Collection[str]) -
 
     Raises ``ConfigurationError`` that names the labels there are.
     """
-    known = {each.distribution: {*each.labels, *each.pruned} for each in installed if not each.fault}
+    known = {each.distribution: {*each.labels, *each.pruned} for each in installed if not each.problem}
     wrong = sorted(set(keep) - set().union(*known.values()))
     without = [name for name, labels in known.items() if not labels & set(keep)]
     if wrong or without:
@@ -234,6 +240,8 @@ def prepare(
     if installed.fault:
         problem = f"{installed.distribution}: {installed.root / MANIFEST} {installed.fault}: {again}"
         raise ConfigurationError([f"{problem}. Nothing is removed."])
+    if installed.newer:
+        raise ConfigurationError([f"{installed.problem}. Nothing is removed."])
     if not built and installed.labels and not set(keep) & set(installed.labels):
         if gone := sorted(set(keep) & installed.pruned):
             raise ConfigurationError(

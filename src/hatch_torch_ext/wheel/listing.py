@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import manifest as manifests
 from hatch_torch_ext.facts import variant as variants
@@ -39,12 +38,15 @@ class Listed:
 class Manifest:
     """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their SHA-256.
 
+    ``head`` is all of it as JSON, of which only the other fields are checked.
+
     Those are what CMake installed for the package, the loader's files below ``_torch_ext`` (wheels that were made when
     it was one file have none) and the sources of ``fallback``.
     """
 
     place: str
     root: str
+    head: Mapping[str, Any]
     variants: tuple[Listed, ...]
     package_files: Mapping[str, str]
     partial: Partial | None
@@ -67,20 +69,23 @@ def places(wheel: Wheel) -> tuple[str, ...]:
 
 
 def read(wheel: Wheel, place: str) -> Manifest:
-    """Return the content of the manifest at the member ``place``. Raises ``WheelError`` with what is wrong in it."""
+    """Return the content of the manifest at the member ``place``.
+
+    Raises ``WheelError`` with what is wrong in it, ``NewerManifestError`` for one of a later format.
+    """
     text = wheel.text(place, limit=MAX_BYTES)
     if text is None:
         raise WheelError(f"is too large to be read: it has more than {MAX_BYTES >> 20} MiB")
-    return parse(text, place)
+    return parse(text, place, file=f"{wheel.path}: {place}")
 
 
-def parse(text: str, place: str) -> Manifest:
-    """Return the content of the ``text`` of the manifest at the member ``place``. Raises ``WheelError``."""
-    try:
-        data = untrusted.json(text)
-    except ValueError as error:
-        raise WheelError(f"is not JSON: {escape.name(error)}") from error
-    if not isinstance(data, dict) or not isinstance(data.get("variants"), list):
+def parse(text: str, place: str, *, file: object) -> Manifest:
+    """Return the content of the ``text`` of the manifest at the member ``place``; raises as ``read`` does.
+
+    ``file`` is where that is, for the message.
+    """
+    data = manifests.read(text, file=file)
+    if not isinstance(data.get("variants"), list):
         raise WheelError("must be an object with a list `variants`")
     if len(data["variants"]) > MAX_VARIANTS:
         raise WheelError(f"lists {len(data['variants'])} variants; no wheel has more than {MAX_VARIANTS}")
@@ -95,6 +100,7 @@ def parse(text: str, place: str) -> Manifest:
     return Manifest(
         place=place,
         root=place.removesuffix("manifest.json"),
+        head=data,
         variants=listed,
         package_files={
             **_package_files(data, "package_files", package),
