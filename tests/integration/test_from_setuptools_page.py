@@ -12,7 +12,7 @@ import disk
 from hatch_torch_ext.init import migrating
 
 if TYPE_CHECKING:
-    from hatch_torch_ext.init.migration import Migration
+    from hatch_torch_ext.init.texts import Migration
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-setuptools.md").read_text(encoding="utf-8")
 TABLE = PAGE.split("## What becomes of each argument")[1].split("torch's own `BuildExtension` adds")[0]

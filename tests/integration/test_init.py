@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,11 +14,14 @@ import disk
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import migrating, recording
-from hatch_torch_ext.init.recording import Note
-from hatch_torch_ext.init.served import Wanted
+from hatch_torch_ext.init.served import MatrixOptions
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from hatch_torch_ext.init.recording import Recording
 
 USUAL = """
 import os, glob, subprocess, sys
@@ -54,6 +57,12 @@ def project(root: Path, setup: str | bytes | None, **files: str) -> Path:
     return root
 
 
+def recorded(root: Path, extra: Sequence[str] = (), **more: Any) -> tuple[Recording, Recording]:
+    """Record a project in an environment of its own."""
+    with recording.environment(root, extra) as (python, _):
+        return recording.record(root, python, **more)
+
+
 @pytest.fixture
 def usual(tmp_path: Path) -> Path:
     """Return a project as they are: C++ and CUDA, plain C, a command of its own, a program, a file."""
@@ -71,7 +80,7 @@ def listing(root: Path) -> list[tuple[str, bytes]]:
 def test_both_faces_are_recorded_and_the_project_is_not_touched(usual: Path) -> None:
     """Sources in a fixed order, POSIX paths, flags by compiler; what it did besides is reported with its line."""
     before = listing(usual)
-    cpu, cuda = recording.record(usual)
+    cpu, cuda = recorded(usual)
     assert listing(usual) == before
     first, plain = cpu.extensions
     assert (first.name, first.kind, first.sources) == ("pkg._C", "cpp", ("csrc/a.cpp", "csrc/b.cpp"))
@@ -104,7 +113,7 @@ setup(name="pkg", cmdclass={"bdist_wheel": Wheel}, ext_modules=[Extension("pkg._
       extras_require={"all": "six\\nattrs", ":os_name == 'a'": ["old"], "fast:os_name == 'b'": ["w ; x == '1'"]},
       entry_points="[console_scripts]\\nRun = pkg:main\\n[other]\\na=b:c", data_files=[("share", ["x.txt"])])
 """
-    cpu, _ = recording.record(project(tmp_path, text, **{"versioneer.py": ""}))
+    cpu, _ = recorded(project(tmp_path, text, **{"versioneer.py": ""}))
     assert cpu.metadata == {
         "name": "pkg",
         "install_requires": ["torch", "numpy>1; python_version > '3.8'", "old; os_name == 'a'"],
@@ -137,7 +146,7 @@ optional-dependencies.test = {{ file = ["test.txt"] }}
 """
     setup = "from setuptools import setup\nsetup()\n"
     files = {"pyproject.toml": tables, "requirements.txt": "torch\nsix\n", "test.txt": "pytest\n"}
-    cpu, _ = recording.record(project(tmp_path, setup, **files))
+    cpu, _ = recorded(project(tmp_path, setup, **files))
     assert cpu.metadata == {
         "packages": ["pkg"],
         "install_requires": ["torch", "six"],
@@ -152,7 +161,6 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
 @pytest.mark.parametrize(
     ("setup", "message"),
     [
-        (None, "There is no setup.py in "),
         ("raise ValueError('no luck')", f"setup.py (line 1) {FAILS}ValueError: no luck"),
         ("import sys\nsys.exit(3)", f"setup.py (line 2) {FAILS}calls sys.exit(3) before setup()"),
         (
@@ -175,10 +183,10 @@ FAILS = "fails when it is recorded as a machine without CUDA: "
         ),
     ],
 )
-def test_a_setup_that_does_not_come_to_its_end(setup: str | bytes | None, message: str, tmp_path: Path) -> None:
+def test_a_setup_that_does_not_come_to_its_end(setup: str | bytes, message: str, tmp_path: Path) -> None:
     """The error gives the line, the cause and a remedy."""
     with pytest.raises(ConfigurationError) as raised:
-        recording.record(project(tmp_path, setup))
+        recorded(project(tmp_path, setup))
     assert message in str(raised.value)
 
 
@@ -194,9 +202,9 @@ def test_a_setup_that_downloads(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"recorded\. Put what it downloads into its place in the project, then"
     ):
-        recording.record(root)
+        recorded(root)
     (root / "third" / "x.h").touch()
-    assert recording.record(root)[0].extensions[0].include_dirs == ("third",)
+    assert recorded(root)[0].extensions[0].include_dirs == ("third",)
 
 
 @pytest.mark.performs("Make a folder `{}` with", "if a file has it, name that file")
@@ -225,7 +233,7 @@ def test_a_package_and_a_version_that_setup_does_not_say(tmp_path: Path) -> None
 def test_a_setup_in_another_encoding_that_says_so(tmp_path: Path) -> None:
     """Latin-1 with its declaration is read as Python reads it."""
     text = "# -*- coding: latin-1 -*-\nfrom setuptools import setup\nsetup(name='pkg', author='J\xf6rg')\n"
-    cpu, _ = recording.record(project(tmp_path, text.encode("latin-1")))
+    cpu, _ = recorded(project(tmp_path, text.encode("latin-1")))
     assert cpu.metadata["author"] == "J\xf6rg"
 
 
@@ -233,7 +241,7 @@ def test_a_setup_that_hangs(tmp_path: Path) -> None:
     """It is ended, and its input is empty: nothing waits for an answer."""
     root = project(tmp_path, "import time\ntime.sleep(600)\n")
     with pytest.raises(ConfigurationError, match=r"did not finish within 5 s"):
-        recording.record(root, timeout=5)
+        recorded(root, timeout=5)
 
 
 @pytest.mark.performs("add `--with")
@@ -242,11 +250,11 @@ def test_a_package_that_is_named_is_at_hand(tmp_path: Path) -> None:
     text = "import iniconfig\nfrom setuptools import setup\nsetup(name=iniconfig.__name__)\n"
     root = project(tmp_path, text)
     with pytest.raises(ConfigurationError, match="add `--with iniconfig`"):
-        recording.record(root)
-    cpu, _ = recording.record(root, extra=["iniconfig"])
+        recorded(root)
+    cpu, _ = recorded(root, extra=["iniconfig"])
     assert cpu.metadata["name"] == "iniconfig"
     with pytest.raises(ConfigurationError, match=r"no-such-package-of-ours\) cannot be installed"):
-        recording.record(root, extra=["no-such-package-of-ours"])
+        recorded(root, extra=["no-such-package-of-ours"])
 
 
 @pytest.mark.performs("leave `--cpu` out")
@@ -314,13 +322,12 @@ def test_what_a_setup_insists_on(tmp_path: Path) -> None:
     cmake = "project(ops CXX)\nadd_library(core SHARED core.cpp)\npybind11_add_module(_ops ops.cpp)\n"
     files = {"pyproject.toml": needs, "CMakeLists.txt": cmake, "core.cpp": "", "ops.cpp": "PYBIND11_MODULE(_ops, m) {}"}
     root = project(tmp_path, INSISTS, **files)
-    with recording.environment(root) as python:
-        cpu, cuda = recording.record(root, torch="2.13", python=python)
+    cpu, cuda = recorded(root, torch="2.13")
     assert cpu.metadata["name"] == "iniconfig"
     assert cpu.stamps == (("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = None\n"),)
     assert cuda.stamps == (("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = '13.0'\n"),)
     assert cpu.commanded == {"source": ".", "args": ["-DWITH_TESTS=OFF", "-DCUDA=None"]}
-    migration = migrating.assemble(root, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    migration = migrating.assemble(root, cpu, cuda, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
     files = dict(migration.files)
     assert 'args = ["-DWITH_TESTS=OFF"]' in files["pyproject.toml"]
     installed = "install(TARGETS core LIBRARY DESTINATION .)\ninstall(TARGETS _ops LIBRARY DESTINATION .)\n"
@@ -353,7 +360,7 @@ def test_a_setup_that_asks_torch_for_more(tmp_path: Path) -> None:
         "memory = torch.mps.current_allocated_memory() + int(torch.finfo(0).bits) or parse_schema('f()')[0]\n"
         "setup(name='pkg' if not memory and torch.mps.is_available() is False else 'other')\n"
     )
-    cpu, _ = recording.record(project(tmp_path / "asks", text))
+    cpu, _ = recorded(project(tmp_path / "asks", text))
     assert cpu.metadata["name"] == "pkg"
     asked = "torch._C.parse_schema, torch.distributed.tensor.DTensor, torch.autograd, torch.jit, torch.mps.current_"
     assert [note.text.startswith(f"asks torch for {asked}") for note in cpu.notes] == [True]
@@ -367,7 +374,7 @@ def test_what_a_setup_takes_for_missing_is_reported(tmp_path: Path) -> None:
         "known = 'OpenMP' in torch._C._parallel_info() and hasattr(torch.version, 'hip')\n"
         "setup(name=str([known, rpc, hasattr(torch, 'npu'), getattr(cpp_extension, 'NEW', 'old')]))\n"
     )
-    cpu, cuda = recording.record(project(tmp_path, text))
+    cpu, cuda = recorded(project(tmp_path, text))
     assert cpu.metadata["name"] == cuda.metadata["name"] == "[True, None, False, 'old']"
     asked = "torch.distributed, torch.npu, torch.utils.cpp_extension.NEW"
     note = Note(line=0, text=f"asks torch for {asked}, which a recording does not know: refused as unknown")
@@ -386,8 +393,9 @@ def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
         "    Extension('plain', ['p.c'])])\n"
     )
     configured = "[build_ext]\ndefine = WITH_X,N\nlibrary-dirs = a:b\nlibraries = m z\n"
-    configured += "[bdist_wheel]\npy_limited_api = cp39\n[egg_info]\ntag_build = .dev0\n"
-    cpu, _ = recording.record(project(tmp_path, text, **{"setup.cfg": configured}))
+    configured += "[bdist_wheel]\npy_limited_api = cp39\nplat_name = manylinux2014_x86_64\nbuild_number = 3\n"
+    configured += "[egg_info]\ntag_build = .dev0\n"
+    cpu, _ = recorded(project(tmp_path, text, **{"setup.cfg": configured}))
     first, second = cpu.extensions
     assert (first.name, second.name) == ("pkg._C", "pkg.plain")
     assert (first.include_dirs, second.include_dirs) == (("own", "third"), ("third",))
@@ -400,13 +408,16 @@ def test_what_every_extension_gets_from_elsewhere(tmp_path: Path) -> None:
     assert [note.text for note in cpu.notes] == [
         "setup.cfg adds `.dev0` to each version (`tag_build`), which is not carried over",
         "builds the static library `helper` by the argument `libraries` of setup()",
+        "the platform `manylinux2014_x86_64` (`plat_name` of bdist_wheel) is not carried over: the tag says what the "
+        "files need, and the hook's option `manylinux` asks for a policy",
+        "the build number `3` (`build_number` of bdist_wheel) is not carried over",
     ]
     (tmp_path / "setup.cfg").unlink()
     text = "[tool.distutils.build_ext]\ninclude-dirs = 'other'\ndefine = 'FROM_TOML'\n"
     # Newer than the Python of a recording; setuptools reads it only beside a table of its own.
     text += "[tool.distutils.bdist_wheel]\npy-limited-api = 'cp313'\n[tool.setuptools]\nzip-safe = false\n"
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    cpu, _ = recording.record(tmp_path)
+    cpu, _ = recorded(tmp_path)
     assert [each.include_dirs for each in cpu.extensions] == [("own", "other"), ("other",)]
     assert cpu.extensions[1].macros == (("FROM_TOML", "1"),)
     assert cpu.tag == "cp313-abi3"
@@ -455,7 +466,7 @@ def test_a_setup_that_tries_cuda(tmp_path: Path) -> None:
         "try:\n    found.append(CUDAExtension('pkg.b', ['b.cu']))\nexcept OSError:\n    pass\n"
         "setup(name='pkg', ext_modules=found)\n"
     )
-    cpu, cuda = recording.record(project(tmp_path, text))
+    cpu, cuda = recorded(project(tmp_path, text))
     assert [[each.name for each in found.extensions] for found in (cpu, cuda)] == [
         ["pkg.a"],
         ["pkg.a", "pkg.b"],
@@ -470,7 +481,7 @@ def test_files_that_are_written_again_are_reported(tmp_path: Path) -> None:
         "folders = [numpy.get_include(), pybind11.get_include(), sysconfig.get_path('include'), 'csrc']\n"
         "setup(name='pkg', ext_modules=[CppExtension('pkg._C', ['a.cpp'], include_dirs=folders)])\n"
     )
-    cpu, _ = recording.record(project(tmp_path, text, **{"pkg/_build.py": "TORCH = None", "a.cpp": ""}))
+    cpu, _ = recorded(project(tmp_path, text, **{"pkg/_build.py": "TORCH = None", "a.cpp": ""}))
     assert cpu.notes == (Note(line=0, text="writes `pkg/_build.py` while it runs"),)
     assert (cpu.extensions[0].packages, cpu.extensions[0].include_dirs) == (("numpy", "pybind11"), ("csrc",))
 
@@ -522,13 +533,13 @@ def test_data_that_a_manifest_names(tmp_path: Path) -> None:
     files = {"MANIFEST.in": "include pkg/a.txt\n", "pkg.egg-info/SOURCES.txt": "pkg/b.txt\n", "pkg/plain.c": PLAIN}
     files |= {f"pkg/{name}.txt": "" for name in "abc"}
     root = project(tmp_path / "project", setup, **files)
-    cpu, _ = recording.record(root)
+    cpu, _ = recorded(root)
     data = {installed for installed, _ in cpu.packed or () if not installed.endswith(".py")}
     assert data == {"pkg/a.txt", "pkg/b.txt", "pkg/plain.c"}
     (root / "pyproject.toml").write_text('[build-system]\nrequires = ["setuptools", "setuptools-scm"]\n', "utf-8")
     process.run(["git", "init", "-q"], cwd=root)
     process.run(["git", "add", "pkg/c.txt"], cwd=root)
-    cpu, _ = recording.record(root)
+    cpu, _ = recorded(root)
     assert ("pkg/c.txt", "pkg/c.txt") in (cpu.packed or ())
 
 

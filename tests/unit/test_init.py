@@ -12,12 +12,13 @@ import tomlkit
 
 import disk
 from hatch_torch_ext import config
-from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.init import (
     cmakelists,
     declared,
     imports,
     migrating,
+    packing,
     project,
     pyproject,
     recording,
@@ -25,9 +26,10 @@ from hatch_torch_ext.init import (
     splitting,
     targets,
 )
-from hatch_torch_ext.init.migration import Migration
-from hatch_torch_ext.init.recording import Extension, Note, Recording
-from hatch_torch_ext.init.served import Wanted
+from hatch_torch_ext.init import texts as project_texts
+from hatch_torch_ext.init.recording import Extension, Recording
+from hatch_torch_ext.init.served import MatrixOptions
+from hatch_torch_ext.init.texts import Migration, Note
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -285,11 +287,17 @@ def tables_of(text: str) -> dict[str, Any]:
     return plain
 
 
+def rendered(root: Path, metadata: dict[str, Any], **more: Any) -> tuple[str, tuple[Note, ...]]:
+    """Return the new pyproject.toml of a project with one module, and notes."""
+    found, _ = joined(root, recorded(extension()))
+    given: dict[str, Any] = {"existing": None, "package": "pkg", "targets": found, **more}
+    contents = pyproject.Contents(root=root, metadata=metadata, matrix=served.matrix(["2.8"], ["3.11"]), **given)
+    return pyproject.render(contents)
+
+
 def written_tables(root: Path, metadata: dict[str, Any], found: tuple[Target, ...], **more: Any) -> dict[str, Any]:
     """Return the tables that are written."""
-    given: dict[str, Any] = {"package": "pkg", "sources": ".", "torch": ["2.8", "2.13"], "pythons": ["3.11"], **more}
-    text = pyproject.text(given.pop("existing", None), metadata, found, root=root, **given)
-    return tables_of(text)
+    return tables_of(rendered(root, metadata, targets=found, **more)[0])
 
 
 def test_metadata_are_carried_over(tmp_path: Path) -> None:
@@ -337,10 +345,7 @@ def test_a_project_table_that_is_there_is_kept(tmp_path: Path) -> None:
         '# mine\n[build-system]\nrequires = ["setuptools", "torch"]\n[project]\nname = "p"\ndynamic = ["version"]\n'
     )
     existing += 'dependencies = ["torch", "six"]\n[tool.ruff]\nline-length = 99\n'
-    found, _ = joined(tmp_path, recorded(extension()))
-    text = pyproject.text(
-        existing, {"version": "3"}, found, root=tmp_path, package="pkg", sources=".", torch=["2.8"], pythons=["3.11"]
-    )
+    text, _ = rendered(tmp_path, {"version": "3"}, existing=existing)
     assert text.startswith("# mine\n")
     tables = tables_of(text)
     assert tables["build-system"]["requires"] == ["hatchling", "hatch-torch-ext"]
@@ -387,7 +392,7 @@ def test_a_package_in_a_namespace(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     (tmp_path / "src" / "space" / "pkg" / "__init__.py").touch()
-    migration = migrating.migrate(tmp_path, wanted=Wanted(torch=["2.13"]))
+    migration = migrating.migrate(tmp_path, options=MatrixOptions(torch=["2.13"]))
     assert [name for name, _ in migration.files if name.endswith(".py")] == ["src/space/pkg/__init__.py"]
     assert 'package = "space.pkg"' in dict(migration.files)["pyproject.toml"]
     assert "install(TARGETS _C LIBRARY DESTINATION .)" in dict(migration.files)["CMakeLists.txt"]
@@ -398,22 +403,19 @@ def test_a_package_in_a_namespace(tmp_path: Path) -> None:
 def test_the_matrix(tmp_path: Path) -> None:
     """Pythons if a module needs them; with CUDA, the releases whose compiler is on the index, and that compiler."""
     (module,), _ = joined(tmp_path, recorded(extension()))
-    library = replace(module, kind="library")
-
-    def matrix(found: Target, **more: Any) -> dict[str, Any]:
-        environment = written_tables(tmp_path, {}, (found,), **more)["tool"]["hatch"]["envs"]["matrix"]
-        return {name: environment[name] for name in ("matrix", "overrides") if name in environment}
-
-    assert matrix(library) == {"matrix": [{"torch": ["2.8", "2.13"]}]}
-    assert matrix(module) == {"matrix": [{"torch": ["2.8", "2.13"], "python": ["3.11"]}]}
+    assert targets.for_each_python([module])
+    assert not targets.for_each_python([replace(module, kind="library"), replace(module, python_abi="3.9")])
+    assert served.matrix(["2.8", "2.13"]) == {"matrix": [{"torch": ["2.8", "2.13"]}]}
+    assert served.matrix(["2.8"], ["3.11"]) == {"matrix": [{"torch": ["2.8"], "python": ["3.11"]}]}
     compiler = {"value": "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", "if": ["cu130"]}
-    assert matrix(library, backends=("cpu", "cuda")) == {
+    assert served.matrix(["2.8", "2.13"], (), ("cpu", "cuda")) == {
         "matrix": [{"torch": ["2.8"], "cuda": ["cpu"]}, {"torch": ["2.13"], "cuda": ["cpu", "cu130"]}],
         "overrides": {"matrix": {"cuda": {"extra-dependencies": [compiler]}}},
     }
-    assert matrix(library, backends=("cuda",))["matrix"] == [{"torch": ["2.13"], "cuda": ["cu130"]}]
-    assert matrix(library, backends=("cuda",), torch=["2.8"])["matrix"] == [{"torch": ["2.8"]}]
-    newer = matrix(library, backends=("cpu", "cuda"), torch=["2.14", "2.15"])
+    only_cuda = served.matrix(["2.8", "2.13"], (), ("cuda",))
+    assert only_cuda["matrix"] == [{"torch": ["2.13"], "cuda": ["cu130"]}]
+    assert served.matrix(["2.8"], (), ("cuda",))["matrix"] == [{"torch": ["2.8"]}]
+    newer = served.matrix(["2.14", "2.15"], (), ("cpu", "cuda"))
     assert newer["matrix"] == [
         {"torch": ["2.14"], "cuda": ["cpu", "cu130"]},
         {"torch": ["2.15"], "cuda": ["cpu", "cu132"]},
@@ -520,7 +522,7 @@ def test_a_file_with_torchs_version_is_each_variants_own(tmp_path: Path) -> None
     metadata = {"name": "pkg", "version": "1.5", "packages": ["pkg"]}
     cpu = Recording(extensions=(extension(),), metadata=metadata, notes=notes, packed=packed, stamps=written)
     cuda = replace(cpu, stamps=(("pkg/_built.py", "TORCH = '@Torch_VERSION@'\nCUDA = True\n"),))
-    found = migrating.assemble(tmp_path, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    found = migrating.assemble(tmp_path, cpu, cuda, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
     files = dict(found.files)
     assert 'exclude = ["/pkg/_built.py"]' in files["pyproject.toml"]
     assert files["CMakeLists.txt"].endswith(f"""\
@@ -830,22 +832,10 @@ def packed(root: Path, installed: dict[str, str], *files: str, **tables: Any) ->
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {name}\n", encoding="utf-8")
-    found, _ = joined(root, recorded(extension()))
-    notes: list[Note] = []
-    written = pyproject.text(
-        None,
-        {"name": "pkg", "packages": ["pkg"], **tables},
-        found,
-        root=root,
-        package="pkg",
-        sources=".",
-        torch=["2.13"],
-        pythons=["3.11"],
-        packed=tuple(installed.items()),
-        notes=notes,
-    )
+    metadata = {"name": "pkg", "packages": ["pkg"], **tables}
+    written, notes = rendered(root, metadata, packed=tuple(installed.items()))
     table: dict[str, Any] = tomlkit.parse(written).unwrap()["tool"]["hatch"]["build"]["targets"]["wheel"]
-    return {**table, "notes": texts(tuple(notes))}
+    return {**table, "notes": texts(notes)}
 
 
 def test_hatchling_packs_what_setuptools_packs(tmp_path: Path) -> None:
@@ -884,14 +874,11 @@ def test_what_setuptools_adds_to_the_metadata(tmp_path: Path) -> None:
     assert table["license-files"] == ["AUTHORS", "LICENSE", "NOTICE.txt"]
     addresses = {"Homepage": "https://a.example", "Download": "https://b.example"}
     assert table["urls"] == addresses
-    found, _ = joined(tmp_path, recorded(extension()))
     start = '[project]\nname = "pkg"\nversion = "1"\n'
     own = {"X": "https://a.example/", "Y": "y"}
     with_own = f'{start}[project.urls]\nX = "{own["X"]}"\nY = "y"\n'
     for existing, urls in ((start, addresses), (with_own, {**own, "Download": "https://b.example"})):
-        written = pyproject.text(
-            existing, metadata, found, root=tmp_path, package="pkg", sources=".", torch=["2.13"], pythons=["3.11"]
-        )
+        written, _ = rendered(tmp_path, metadata, existing=existing)
         assert tomlkit.parse(written).unwrap()["project"]["urls"] == urls
 
 
@@ -930,8 +917,8 @@ def test_a_first_matrix_is_small(tmp_path: Path) -> None:
         assert made.wider is not None
         assert made.wider.startswith("hatch-torch-ext matrix --add torch=2.")
         assert "(the project names 3.1" in made.wider
-    wanted = Wanted(torch=["2.8", "2.9", "2.10"], pythons=["3.11", "3.12"])
-    exact = migrating.assemble(tmp_path, cpu, cpu, [], wanted=wanted)
+    options = MatrixOptions(torch=["2.8", "2.9", "2.10"], pythons=["3.11", "3.12"])
+    exact = migrating.assemble(tmp_path, cpu, cpu, [], options=options)
     assert (exact.entries, exact.wider) == (6, None)
 
 
@@ -1069,7 +1056,9 @@ def test_a_version_of_versioneer_is_reported_once(tmp_path: Path) -> None:
     metadata = {"name": "pkg", "version": "0+unknown", "packages": ["pkg"]}
     for notes, number in (((about,), 0), ((), 1)):
         recording = Recording(extensions=(extension(),), metadata=metadata, notes=notes)
-        found = migrating.assemble(tmp_path, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+        found = migrating.assemble(
+            tmp_path, recording, recording, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"])
+        )
         assert sum("setup.py computes the version" in each for each in texts(found.notes)) == number
 
 
@@ -1084,7 +1073,7 @@ def test_many_files_from_elsewhere_are_one_note(tmp_path: Path) -> None:
         "project": {"name": "pkg", "version": "1"},
         "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["pkg"]}}}}},
     }
-    found = pyproject.packing(tmp_path, document, packed)
+    found = packing.options(tmp_path, document, packed)
     assert dict(found.force_include) == {name: f"pkg/zoo/{name}" for name in names}
     assert [each.text for each in found.notes] == [
         "setuptools packs 4 files and folders of `configs/` as `pkg/zoo/configs`: `force-include` of pyproject.toml "
@@ -1102,12 +1091,12 @@ def test_files_of_git_are_left_out(tmp_path: Path) -> None:
         "project": {"name": "pkg", "version": "1"},
         "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": ["pkg"]}}}}},
     }
-    found = pyproject.packing(tmp_path, document, packed)
+    found = packing.options(tmp_path, document, packed)
     assert (found.exclude, found.artifacts, found.force_include) == ((), (), ())
-    assert [each.text for each in found.notes] == [pyproject.NEVER.format("pkg/glm/.git")]
+    assert [each.text for each in found.notes] == [packing.NEVER.format("pkg/glm/.git")]
     # A setup() without `packages` packs none: what loads the variant is packed all the same, and may not be there yet.
     for own in (packed[0], ("pkg/sub/__init__.py", "pkg/sub/__init__.py")):
-        exclude = pyproject.packing(tmp_path, document, [], own=own).exclude
+        exclude = packing.options(tmp_path, document, [], own=own).exclude
         assert "/pkg/" not in exclude
         assert "/pkg/__init__.py" not in exclude or own != packed[0]
         assert any(each.startswith("/pkg/glm") or each == "*.hpp" for each in exclude)
@@ -1156,7 +1145,7 @@ def test_a_pyproject_that_is_not_sound(wrong: bytes | None, told: str, tmp_path:
         path.mkdir()
     else:
         path.write_bytes(wrong)
-    for read in (migrating.migrate, recording.build_requirements):
+    for read in (migrating.migrate, project_texts.document):
         with pytest.raises(ConfigurationError) as raised:
             read(tmp_path)
         assert raised.value.problems[-1].startswith(str(path))
@@ -1165,7 +1154,23 @@ def test_a_pyproject_that_is_not_sound(wrong: bytes | None, told: str, tmp_path:
     if wrong is None:
         path.rmdir()
     path.write_text(GOOD.replace("numpy", "six>=1"), encoding="utf-8")
-    assert recording.build_requirements(tmp_path) == ["six>=1"]
+    assert project_texts.build_requirements(project_texts.document(tmp_path), without={"setuptools"}) == ["six>=1"]
+
+
+def test_a_build_requirement_that_cannot_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and the others are there: one that has no wheel does not take them along."""
+    installed = []
+
+    def run(command: list[Any], **_: Any) -> None:
+        if "none" in command:
+            raise ProcessError("no wheel", returncode=1, output="")
+        installed.append(command)
+
+    disk.write(tmp_path, {"pyproject.toml": '[build-system]\nrequires = ["setuptools", "torch", "six", "none"]\n'})
+    monkeypatch.setattr("hatch_torch_ext.base.process.run", run)
+    with recording.environment(tmp_path) as (_, notes):
+        assert installed[-1][-1] == "six"
+    assert texts(notes) == [recording.NOT_INSTALLED.format("none")]
 
 
 def test_files_keep_their_line_ends_and_byte_order_marks(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hatch_torch_ext.init import kernel_builder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.init.migration import Migration
+    from hatch_torch_ext.init.texts import Migration
 
 BOTH = """
 [general]
@@ -205,7 +205,7 @@ def test_its_metadata_and_matrix(tmp_path: Path) -> None:
     assert wheel == {"packages": ["torch-ext/my_relu"], "hooks": {"torch-ext": {"source": ".", "package": "my_relu"}}}
     assert matrix(made) == [{"torch": ["2.13"], "cuda": ["cpu", "cu130"]}]
     assert (made.entries, made.wider) == (2, "hatch-torch-ext matrix --add torch=2.12")
-    assert matrix(kernel_builder.migrate(tmp_path, torch=["2.13"], cpu_alone=True)) == [{"torch": ["2.13"]}]
+    assert matrix(kernel_builder.migrate(tmp_path, torch=["2.13"], cpu_only=True)) == [{"torch": ["2.13"]}]
 
 
 def test_the_stable_abi(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_tests_that_fetch_the_kernel(tmp_path: Path) -> None:
     )
     assert [note.text for note in made.notes] == ["tests/test_relu.py:8: fetches `org/other` from the Hub"]
     environment = tables(made)["tool"]["hatch"]["envs"]["matrix"]
-    assert environment["dependencies"] == ["torch=={matrix:torch}.*", "kernels", "numpy", "pytest"]
+    assert environment["dependencies"] == ["torch=={matrix:torch}.*", "numpy", "kernels", "pytest"]
 
 
 @pytest.mark.performs("is yours now: remove the line")
@@ -330,7 +330,7 @@ def test_a_kernel_without_a_part_for_the_cpu(tmp_path: Path) -> None:
     """`--cpu` leaves nothing of it; `init` without the option carries it over."""
     root = project(tmp_path, SMALL.replace('["cpu"]', '["cuda", "metal"]'))
     with pytest.raises(ConfigurationError, match="the kernel has no part for the CPU: run `init` without `--cpu`"):
-        kernel_builder.migrate(root, cpu_alone=True)
+        kernel_builder.migrate(root, cpu_only=True)
     assert kernel_builder.migrate(root).entries == 2
 
 

@@ -9,13 +9,14 @@ import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import keeping, migrating
-from hatch_torch_ext.init.recording import Extension, Note, Recording
-from hatch_torch_ext.init.served import Wanted
+from hatch_torch_ext.init.recording import Extension, Recording
+from hatch_torch_ext.init.served import MatrixOptions
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hatch_torch_ext.init.migration import Migration
+    from hatch_torch_ext.init.texts import Migration
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
@@ -66,7 +67,7 @@ def of_setup(root: Path, *names: str, cmake: dict[str, Any] | None = None, **met
     declared = tuple(Extension(name=name, kind="other", sources=()) for name in names)
     notes = (Note(line=3, text="the command `build_ext` is replaced by `B`"),)
     recording = Recording(extensions=declared, metadata=said, notes=notes, cmake=cmake)
-    return migrating.assemble(root, recording, recording, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    return migrating.assemble(root, recording, recording, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
 
 
 def hook(migration: Migration) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def hook(migration: Migration) -> dict[str, Any]:
 def test_a_project_of_scikit_build_core(tmp_path: Path) -> None:
     """Its options become those of the hook and of hatchling; CMake's file gets what it lacks; imports are changed."""
     root = project(tmp_path, pyproject_toml=PYPROJECT)
-    migration = migrating.migrate(root, wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    migration = migrating.migrate(root, options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
     files = dict(migration.files)
     assert sorted(files) == [".gitignore", "CMakeLists.txt", "pyproject.toml", INIT]
     assert files["CMakeLists.txt"] == f"{CMAKE}\ninstall(TARGETS _ops LIBRARY DESTINATION .)\n"
@@ -126,7 +127,9 @@ def test_versions_that_scikit_build_core_finds(text: str, path: str | None, tmp_
     """A pattern becomes hatch's, tags are read by hatch-vcs."""
     before = PYPROJECT.replace('version = "1.5"', 'dynamic = ["version"]').replace('"ninja"', '"setuptools-scm"')
     root = project(tmp_path, pyproject_toml=f"{before}\n[tool.scikit-build.metadata.version]\n{text}\n")
-    found = tomlkit.parse(dict(migrating.migrate(root, wanted=Wanted(torch=["2.13"])).files)["pyproject.toml"]).unwrap()
+    found = tomlkit.parse(
+        dict(migrating.migrate(root, options=MatrixOptions(torch=["2.13"])).files)["pyproject.toml"]
+    ).unwrap()
     assert found["project"]["dynamic"] == ["dependencies", "version"]
     expected = {"path": path, "pattern": "V = (?P<version>.*)"} if path else {"source": "vcs"}
     assert found["tool"]["hatch"]["version"] == expected
@@ -190,7 +193,7 @@ def test_a_setup_that_runs_cmake_itself(tmp_path: Path) -> None:
     given = {"source": ".", "args": ["-DX=1", "-DCMAKE_BUILD_TYPE=Release", "-DONLY=cpu"]}
     cpu = Recording(extensions=(), metadata=said, notes=runs, commanded=given)
     cuda = Recording(extensions=(), metadata=said, notes=runs, commanded={"source": ".", "args": ["-DX=1"]})
-    migration = migrating.assemble(root, cpu, cuda, [], wanted=Wanted(torch=["2.13"], pythons=["3.11"]))
+    migration = migrating.assemble(root, cpu, cuda, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
     assert [note.text for note in migration.notes] == ["runs `protoc x`"]
     assert hook(migration)["hooks"]["torch-ext"]["cmake"] == {"args": ["-DX=1"]}
     one, other = (f"install(TARGETS {name} LIBRARY DESTINATION .)\n" for name in ("ops", "more"))

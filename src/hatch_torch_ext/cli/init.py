@@ -13,7 +13,7 @@ from hatch_torch_ext.cli import terminal
 if TYPE_CHECKING:
     import argparse
 
-    from hatch_torch_ext.init.migration import Migration
+    from hatch_torch_ext.init.texts import Migration
 
 
 def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,7 +54,7 @@ def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="a Python for the matrix, as 3.12, where Python modules are built (default: the one that runs this)",
     )
     command.add_argument(
-        "--split", action="store_true", help="part a module that registers operators too into a library and a module"
+        "--split", action="store_true", help="split a module that registers operators too into a library and a module"
     )
     command.add_argument("--cpu", action="store_true", help="leave CUDA out of the matrix")
     command.add_argument("--timeout", metavar="SECONDS", type=int, default=60, help="for setup.py (60)")
@@ -66,17 +66,17 @@ def run_init(options: argparse.Namespace) -> int:
     if options.name is not None:
         return _fresh(options)
     from hatch_torch_ext.init import build_toml, kernel_builder, migrating
-    from hatch_torch_ext.init.served import Wanted
+    from hatch_torch_ext.init.served import MatrixOptions
 
     if build_toml.is_project(Path.cwd()):
-        migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_alone=options.cpu)
+        migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_only=options.cpu)
     else:
         migration = migrating.migrate(
             Path.cwd(),
             extra=options.extra,
             arguments=options.arguments,
             timeout=float(options.timeout),
-            wanted=Wanted(torch=options.torch, pythons=options.python, cpu_alone=options.cpu),
+            options=MatrixOptions(torch=options.torch, pythons=options.python, cpu_only=options.cpu),
             split=options.split,
         )
     if not options.dry_run:

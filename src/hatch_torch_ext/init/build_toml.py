@@ -87,7 +87,7 @@ def is_project(root: Path) -> bool:
     return (root / BUILD).is_file()
 
 
-def read(root: Path, *, cpu_alone: bool = False) -> Kernel:
+def read(root: Path, *, cpu_only: bool = False) -> Kernel:
     """Return what ``build.toml`` in ``root`` declares. Raises ``ConfigurationError`` with every fault."""
     path = root / BUILD
     try:
@@ -97,7 +97,7 @@ def read(root: Path, *, cpu_alone: bool = False) -> Kernel:
     if problem := _format(data):
         raise ConfigurationError([f"{path}: {problem}"])
     problems: list[str] = []
-    kernel = _kernel(root, data, problems, cpu_alone=cpu_alone)
+    kernel = _kernel(root, data, problems, cpu_only=cpu_only)
     if problems:
         raise ConfigurationError([f"{path}: {each}" for each in problems])
     return kernel
@@ -136,7 +136,7 @@ def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _kernel(root: Path, data: Mapping[str, Any], problems: list[str], *, cpu_alone: bool) -> Kernel:
+def _kernel(root: Path, data: Mapping[str, Any], problems: list[str], *, cpu_only: bool) -> Kernel:
     general, torch = _table(data, "general"), _table(data, "torch")
     name = str(general.get("name", ""))
     if not re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name):
@@ -144,7 +144,7 @@ def _kernel(root: Path, data: Mapping[str, Any], problems: list[str], *, cpu_alo
     elif not (root / FOLDER / name.replace("-", "_") / "__init__.py").is_file():
         problems.append(f"`{FOLDER}/{name.replace('-', '_')}/__init__.py` is not there: add the Python package")
     notes: list[str] = []
-    kept = _backends(general, problems, notes, cpu_alone=cpu_alone)
+    kept = _backends(general, problems, notes, cpu_only=cpu_only)
     sections = tuple(
         _section(root, key, value, problems, heading=f"[kernel.{key}]")
         for key, value in _table(data, "kernel").items()
@@ -172,12 +172,12 @@ def _kernel(root: Path, data: Mapping[str, Any], problems: list[str], *, cpu_alo
     )
 
 
-def _backends(general: Mapping[str, Any], problems: list[str], notes: list[str], *, cpu_alone: bool) -> tuple[str, ...]:
+def _backends(general: Mapping[str, Any], problems: list[str], notes: list[str], *, cpu_only: bool) -> tuple[str, ...]:
     """Return the backends that are carried over."""
     declared = _texts(general, "backends", "[general]", problems)
     if general.get("backends") == []:
         problems.append("`backends` in [general] is empty: name what the kernel is for, as `cpu` or `cuda`")
-    kept = [each for each in CARRIED_OVER if each in declared and not (cpu_alone and each != "cpu")]
+    kept = [each for each in CARRIED_OVER if each in declared and not (cpu_only and each != "cpu")]
     if not declared:
         return ()
     if not kept:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.init.recording import Note, Recording
+    from hatch_torch_ext.init.recording import Recording
+    from hatch_torch_ext.init.texts import Note
 
 RUNS_CMAKE = re.compile(r"runs `(?:\S*/)?cmake3? ")
 
@@ -112,8 +113,8 @@ def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Seq
     if not candidates:
         remedy = f"Make a folder `{named}` with an empty `__init__.py`, or give setup() its `packages`."
         # An empty folder would hide a module of its name; and what imports the extension is in the module.
-        lying = (each for each in sorted(modules, key=named.__ne__) if (root / f"{each}.py").is_file())
-        if module := next(lying, None):
+        beside = (each for each in sorted(modules, key=named.__ne__) if (root / f"{each}.py").is_file())
+        if module := next(beside, None):
             remedy = f"Move `{module}.py` to `{module}/__init__.py`: its import stays `{module}`."
         raise ConfigurationError([f"setup.py in {root} names no package: extensions are part of one. {remedy}"])
     return candidates[0]

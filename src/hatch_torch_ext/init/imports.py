@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hatch_torch_ext.audit.loading import CTYPES, LOADS
-from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +26,7 @@ OPENED = "_variants.load() has opened it"
 BY_HAND = "what opens or imports the extensions cannot be cut out: change it by hand"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """A Python file and its new text; ``name`` is POSIX, relative to the project."""
 
     name: str
@@ -68,10 +68,10 @@ def change(
         if name == f"{folder}/__init__.py":
             changed = _loading(changed, package)
         if changed != before:
-            changes.append(Change(name=name, text=changed if whole == before else MARK + changed))
+            changes.append(Change(name, changed if whole == before else MARK + changed))
     if not (root / folder / "__init__.py").is_file():
         start = f"{IMPORT.format(package=package)}\n\n{CALL}\n"
-        changes.append(Change(name=f"{folder}/__init__.py", text=start))
+        changes.append(Change(f"{folder}/__init__.py", start))
     return tuple(changes), tuple(notes)
 
 
@@ -318,11 +318,4 @@ def _loading(text: str, package: str) -> str:
         after = statement.end_lineno or statement.lineno
     lines = text.splitlines(keepends=True)
     added = [*(["\n"] if after else []), f"{IMPORT.format(package=package)}\n", "\n", f"{CALL}\n", "\n"]
-    return "".join([*lines[:after], *added, *_without_blank_start(lines[after:])])
-
-
-def _without_blank_start(lines: Iterable[str]) -> list[str]:
-    rest = list(lines)
-    while rest and not rest[0].strip():
-        rest.pop(0)
-    return rest
+    return "".join([*lines[:after], *added, *itertools.dropwhile(lambda line: not line.strip(), lines[after:])])

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import targets, texts
-from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.recording import OF_BACKENDS
+from hatch_torch_ext.init.texts import CMAKE, Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from hatch_torch_ext.init.declared import Declared
     from hatch_torch_ext.init.targets import Target
 
-CMAKE = "CMakeLists.txt"
 SOURCES = (".c", ".cpp", ".cc", ".cxx", ".cu")
-OF_THE_BUILD = frozenset({
-    "cmake", "cmake-build-extension", "ninja", "packaging", "scikit-build", "scikit-build-core", "setuptools",
-    "setuptools-scm", "torch", "wheel",
-})  # fmt: skip
-"""Requirements of another backend, and what the hook brings."""
 _COMMENT = re.compile(r"#(?!\[).*")
 _MODULE = re.compile(
     r"\b(?:pybind11_add_module|nanobind_add_module|python3?_add_library)\s*\(\s*([^\s)]+)"
@@ -57,11 +51,14 @@ _PASSED_OVER = frozenset({
 class Kept:
     """What ``init`` writes beside a CMake project that stays.
 
+    ``package`` is the import package, and ``metadata`` what ``setup()`` was given, or would have been.
     ``options`` are those of the hook; ``names`` are dotted names under which Python files import what is built, none
     where no Python module is. ``needs`` are requirements of the build. ``files`` are (name, new text) of CMake's files;
     ``existing`` is the pyproject.toml that the new one is made of.
     """
 
+    package: str
+    metadata: Mapping[str, Any]
     options: Mapping[str, Any]
     names: tuple[str, ...]
     backends: tuple[str, ...]
@@ -94,21 +91,9 @@ def is_project(root: Path) -> bool:
     return str(backend).startswith("scikit_build_core")
 
 
-def common(*fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the arguments that CMake gets on every machine; None if a machine was not recorded."""
-    known = [each for each in fields if each is not None]
-    if len(known) < len(fields):
-        return None
-    arguments = [given for given in known[0]["args"] if all(given in each["args"] for each in known)]
-    return {"source": known[0]["source"], "args": arguments}
-
-
-def of_setup(root: Path, package: str, names: Sequence[str], fields: Mapping[str, Any] | None) -> Kept | None:
-    """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project.
-
-    ``names`` are the extensions without sources; ``fields`` is what setup.py, scikit-build, cmake-build-extension or a
-    command of the project gives to CMake, None if that is not known.
-    """
+def of_setup(found: Declared) -> Kept | None:
+    """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project."""
+    root, fields = found.root, found.recordings[0].cmake or _commanded(found)
     source = str(fields["source"]) if fields else targets.own_cmake(root)
     if source is None or not (root / source / CMAKE).is_file():
         return None
@@ -119,11 +104,21 @@ def of_setup(root: Path, package: str, names: Sequence[str], fields: Mapping[str
     elif arguments := [str(each) for each in fields["args"] if not _GIVEN.match(str(each))]:
         options["args"] = arguments
     document = texts.document(root)
-    return _kept(root, source, document, notes, package=package, extensions=names, cmake=options)
+    kept = _kept(root, source, document, notes, package=found.package, extensions=found.names, cmake=options)
+    return replace(kept, metadata=found.metadata)
 
 
-def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
-    """Return what is kept of a project of scikit-build-core, its package, and the metadata that ``setup()`` would have.
+def _commanded(found: Declared) -> dict[str, Any] | None:
+    """Return what commands of the project give to CMake on every machine; None where one was recorded without any."""
+    known = [each.commanded for each in found.recordings if each.commanded is not None]
+    if len(known) < len(found.recordings):
+        return None
+    arguments = [given for given in known[0]["args"] if all(given in each["args"] for each in known)]
+    return {"source": known[0]["source"], "args": arguments}
+
+
+def of_pyproject(root: Path) -> Kept:
+    """Return what is kept of a project of scikit-build-core.
 
     Raises ``ConfigurationError`` where it has no package or no CMakeLists.txt.
     """
@@ -155,7 +150,7 @@ def of_pyproject(root: Path) -> tuple[Kept, str, dict[str, Any]]:
     notes += [Note(line=0, text=f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
     document["tool"].pop("scikit-build", None)
     kept = _kept(root, source, document, notes, package=package, cmake=options, exclude=exclude)
-    return kept, package, {"name": name, "packages": list(folders), "package_dir": folders}
+    return replace(kept, metadata={"name": name, "packages": list(folders), "package_dir": folders})
 
 
 def _packages(root: Path, name: str, given: object) -> dict[str, str]:
@@ -228,10 +223,12 @@ def _kept(
             notes.append(Note(line=0, text=text))
     notes += _about(source, files)
     return Kept(
+        package=package,
+        metadata={},
         options=options,
         names=tuple(names) if is_module else (),
         backends=_backends(whole, code, notes, _name(source, CMAKE)),
-        needs=tuple(_needs(document)),
+        needs=tuple(texts.build_requirements(document, without={*OF_BACKENDS, "numpy"})),
         notes=tuple(notes),
         files=tuple(changed),
         existing=tomlkit.dumps(document) if document else None,
@@ -334,10 +331,3 @@ def _backends(text: str, code: Iterable[Path], notes: list[Note], where: str) ->
     when = "CUDA is on in entries of the matrix with `cuda`, where TORCH_EXT_CUDA is set and nvcc is found"
     notes.append(Note(line=0, text=f"{where}: {when}: check what turns it on"))
     return ("cpu", "cuda")
-
-
-def _needs(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the build requires besides torch, its tools and numpy, which the matrix has."""
-    for each in document.get("build-system", {}).get("requires", []):
-        if canonicalize_name(Requirement(str(each)).name) not in {*OF_THE_BUILD, "numpy"}:
-            yield str(each)

@@ -15,16 +15,16 @@ import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import archs, releases
-from hatch_torch_ext.init import build_toml, cmakelists, migration, pyproject, served, targets, texts
+from hatch_torch_ext.init import build_toml, cmakelists, pyproject, served, targets, texts
 from hatch_torch_ext.init.build_toml import BUILD, CUTLASS, FOLDER
-from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.init.build_toml import Kernel, Section
-    from hatch_torch_ext.init.migration import Migration
+    from hatch_torch_ext.init.texts import Migration
 
 HEADER = f"{FOLDER}/registration.h"
 OF_TESTS = frozenset({"einops", "expecttest", "kernels", "numpy", "packaging", "parameterized", "scipy", "tqdm"})
@@ -39,13 +39,13 @@ NEEDS_PYTHON = re.compile(
 """Headers of Python, and those of torch that include them."""
 
 
-def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -> Migration:
+def migrate(root: Path, *, torch: Sequence[str] = (), cpu_only: bool = False) -> Migration:
     """Return the files that ``init`` writes for the kernel in ``root``.
 
-    ``torch`` are the releases of the matrix; if empty, they are chosen. ``cpu_alone`` leaves CUDA out. Raises
+    ``torch`` are the releases of the matrix; if empty, they are chosen. ``cpu_only`` leaves CUDA out. Raises
     ``ConfigurationError`` with all that keeps the kernel from being carried over.
     """
-    kernel = build_toml.read(root, cpu_alone=cpu_alone)
+    kernel = build_toml.read(root, cpu_only=cpu_only)
     texts.document(root)
     folder = f"{FOLDER}/{kernel.package}"
     known = tuple(torch) or tuple(served.torch_releases(kernel.bounds or None))
@@ -57,15 +57,15 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_alone: bool = False) -
     tests, of_tests = _tests(root, kernel)
     (name, text), of_header = _header(root)
     files = [
-        (migration.CMAKE, cmake(root, kernel)),
+        (texts.CMAKE, cmake(root, kernel)),
         (texts.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
         (f"{folder}/_ops.py", _resource("ops.txt").replace("kernel_name", kernel.package)),
         *([(name, text)] if text else []),
         *tests,
-        *migration.ignored(root),
+        *texts.ignored(root),
     ]
     every = [*kernel.notes, *notes, *of_header, *of_tests, *_about_ignored(root, folder)]
-    return migration.Migration(
+    return texts.Migration(
         root=root,
         files=tuple(files),
         notes=tuple(Note(line=0, text=each) for each in dict.fromkeys(every)),
@@ -241,12 +241,10 @@ def _matrix(kernel: Kernel, torch: Sequence[str]) -> tuple[dict[str, Any], int, 
     tables: list[dict[str, Any]] = []
     overrides: dict[str, Any] = {}
     notes: list[str] = []
-    compiled = served.with_compiler(torch)
     exact = [each for each in kernel.backends if each not in kernel.stable]
     with_both = len(kernel.backends) > 1 or "cuda" in kernel.backends
-    if "cuda" in exact and (left := [each for each in torch if each not in compiled]):
-        why = "the index has no compiler for its CUDA: if you have a toolkit, add one, with the option `cuda-home`"
-        notes.append(f"torch {', '.join(left)} has no entry with CUDA, since {why}")
+    if "cuda" in exact:
+        notes += served.without_compiler(torch)
     if exact:
         made = served.matrix(torch, backends=exact if with_both else ())
         tables += made["matrix"]
@@ -277,19 +275,21 @@ def _pyproject(root: Path, kernel: Kernel, folder: str, tables: Mapping[str, Any
         name=kernel.package, output=kernel.package, dotted=kernel.package, kind="library", destination=".",
         when="always", sources=(),
     )  # fmt: skip
-    text = pyproject.text(
-        existing, metadata, [library], root=root, package=kernel.package, sources=".", torch=["2.10"], pythons=()
+    text, _ = pyproject.render(
+        pyproject.Contents(
+            root=root,
+            existing=existing,
+            metadata=metadata,
+            package=kernel.package,
+            targets=[library],
+            matrix=tables,
+            requires=[each for each in of_tests if each != "numpy"],
+        )
     )
     document = tomlkit.parse(text)
     declared: Any = document["project"]
     if kernel.licence and "license" not in declared:
         declared["license"] = kernel.licence
-    tool: Any = document["tool"]
-    matrix = tool["hatch"]["envs"]["matrix"]
-    others = sorted({*matrix["dependencies"][1:], *of_tests})
-    matrix["dependencies"] = [matrix["dependencies"][0], *others]
-    for key, value in tables.items():
-        matrix[key] = value
     return tomlkit.dumps(document)
 
 
@@ -307,7 +307,7 @@ def _header(root: Path) -> tuple[tuple[str, str], list[str]]:
 def _about_ignored(root: Path, folder: str) -> Iterator[str]:
     """Note files that git ignores, and that hatchling would leave out."""
     lines = (texts.of(root / ".gitignore") or "").splitlines()
-    for name in (f"{folder}/_ops.py", HEADER, migration.CMAKE, texts.PYPROJECT):
+    for name in (f"{folder}/_ops.py", HEADER, texts.CMAKE, texts.PYPROJECT):
         for line in lines:
             if line.strip().strip("/") in {name, name.rpartition("/")[2]}:
                 yield f".gitignore has `{line.strip()}`, and `{name}` is yours now: remove the line"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tomlkit
 
@@ -25,18 +25,20 @@ from hatch_torch_ext.init import (
     targets,
     texts,
 )
-from hatch_torch_ext.init.migration import CMAKE, Migration, ignored
-from hatch_torch_ext.init.recording import Note
-from hatch_torch_ext.init.served import CHOSEN
-from hatch_torch_ext.init.texts import PYPROJECT
+from hatch_torch_ext.init.served import MatrixOptions
+from hatch_torch_ext.init.texts import CMAKE, PYPROJECT, Migration, Note, ignored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.init.declared import Declared
+    from hatch_torch_ext.init.keeping import Kept
     from hatch_torch_ext.init.recording import Recording
-    from hatch_torch_ext.init.served import Wanted
+    from hatch_torch_ext.init.served import FirstMatrix
+
+CHOSEN = MatrixOptions()
+"""Nothing is given."""
 
 
 def migrate(
@@ -45,7 +47,7 @@ def migrate(
     extra: Sequence[str] = (),
     arguments: Sequence[str] = (),
     timeout: float = recording.TIMEOUT,
-    wanted: Wanted = CHOSEN,
+    options: MatrixOptions = CHOSEN,
     split: bool = False,
 ) -> Migration:
     """Return the files that ``init`` writes for the project in ``root``.
@@ -53,20 +55,22 @@ def migrate(
     ``extra``, ``arguments`` and ``timeout`` are for its ``setup.py``, as in ``recording``; ``split`` splits modules
     that also register operators. Raises ``ConfigurationError``.
     """
-    if not (root / "setup.py").is_file() and keeping.is_project(root):
-        kept, package, metadata = keeping.of_pyproject(root)
-        return keep(root, kept, package, metadata, (), wanted=wanted, made_of=PYPROJECT)
-    recording.require(root)
+    if not (root / "setup.py").is_file():
+        if keeping.is_project(root):
+            return _keep(root, keeping.of_pyproject(root), (), options, made_of=PYPROJECT)
+        raise ConfigurationError(
+            [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
+        )
     texts.document(root)
     texts.of(root / "setup.cfg")
-    with recording.environment(root, extra) as python:
+    with recording.environment(root, extra) as (python, missing):
 
         def recorded(release: str) -> tuple[Recording | None, Recording | None, list[Note]]:
             return _recordings(root, python, arguments, timeout, release)
 
-        newest = max(wanted.torch, key=releases.minor_of) if wanted.torch else recording.NEWEST
+        newest = max(options.torch, key=releases.minor_of) if options.torch else recording.NEWEST
         cpu, cuda, notes = recorded(newest)
-        migration = assemble(root, cpu, cuda, notes, wanted=wanted, split=split)
+        migration = assemble(root, cpu, cuda, [*missing, *notes], options=options, split=split)
         others = [each for each in migration.torch if each != newest]
         more = _notes_on_others((cpu, cuda), newest, others, recorded)
         return replace(migration, notes=tuple(dict.fromkeys([*migration.notes, *more])))
@@ -83,7 +87,7 @@ def _recordings(
     cuda: Recording | None
     notes = []
     try:
-        cpu, cuda = recording.record(root, arguments=arguments, timeout=timeout, torch=release, python=python)
+        cpu, cuda = recording.record(root, python, arguments=arguments, timeout=timeout, torch=release)
     except recording.RecordingError as error:
         if error.other is None:
             if empty := failures.empty_submodules(root):
@@ -112,7 +116,7 @@ def assemble(
     cuda: Recording | None,
     notes: Sequence[Note] = (),
     *,
-    wanted: Wanted = CHOSEN,
+    options: MatrixOptions = CHOSEN,
     split: bool = False,
 ) -> Migration:
     """Return the migration for what was recorded without and with CUDA, one of which may be missing.
@@ -121,21 +125,14 @@ def assemble(
     ``ConfigurationError``.
     """
     found = declared.of(root, cpu, cuda)
-    if not found.has_sources and (kept := _own_cmake(found)) is not None:
+    if not found.has_sources and (kept := keeping.of_setup(found)) is not None:
         about = [*notes, *_about_pkg_info(root), *_about_variables(found.variables)]
         about += [each for each in found.notes if not OF_CMAKE.match(each.text)]
-        packed = found.recordings[0].packed
-        return keep(root, kept, found.package, found.metadata, about, wanted=wanted, packed=packed)
-    return _replace(found, list(notes), wanted, split=split)
+        return _keep(root, kept, about, options, packed=found.recordings[0].packed)
+    return _replace(found, list(notes), options, split=split)
 
 
-def _own_cmake(found: Declared) -> keeping.Kept | None:
-    """Return what is kept of the project's own CMake project, if it has one."""
-    commanded = keeping.common(*(each.commanded for each in found.recordings))
-    return keeping.of_setup(found.root, found.package, found.names, found.recordings[0].cmake or commanded)
-
-
-def _replace(found: Declared, notes: list[Note], wanted: Wanted, *, split: bool) -> Migration:
+def _replace(found: Declared, notes: list[Note], options: MatrixOptions, *, split: bool) -> Migration:
     """Return the migration of a project whose extensions get a CMakeLists.txt."""
     root, package, metadata = found.root, found.package, found.metadata
     joined, left_out = targets.join(root, found.cpu, found.cuda, package=package)
@@ -145,33 +142,30 @@ def _replace(found: Declared, notes: list[Note], wanted: Wanted, *, split: bool)
     if not only_cuda and all(each.when == "cuda" for each in joined):
         only_cuda = True
         notes.append(Note(line=0, text=NOTHING_WITHOUT_CUDA))
-    backends = served.backends(joined, wanted, only_cuda=only_cuda)
-    matrix = served.choose(metadata, found.table, backends, wanted)
+    has_cuda = any(each.when != "always" or each.needs_cuda for each in joined)
+    declared_backends = ("cuda",) if only_cuda else ("cpu", "cuda") if has_cuda else ()
+    matrix = served.choose(metadata, found.table, served.backends(declared_backends, options), options)
     gain = splitting.Gain(entries=matrix.entries, pythons=len(matrix.pythons))
     built, of_splitting = splitting.part(root, joined, package=package, gain=gain, write=split)
     folder = pyproject.package_folder(metadata, package, root)
     changes, by_hand = imports.change(root, folder, package, built)
     stamped = cmakelists.stamps_of(found.cpu, found.cuda, folder)
-    of_packing: list[Note] = []
-    tables = pyproject.text(
-        found.existing,
-        metadata,
-        built,
+    contents = pyproject.Contents(
         root=root,
+        existing=found.existing,
+        metadata=metadata,
         package=package,
-        sources=".",
-        torch=matrix.torch,
-        pythons=matrix.pythons,
-        backends=backends,
+        targets=built,
+        matrix=matrix.tables(for_each_python=targets.for_each_python(built)),
         packed=cmakelists.without_stamps(found.recordings[0].packed, stamped),
-        notes=of_packing,
     )
+    tables, of_packing = pyproject.render(contents)
     written = {recording.WRITES.format(each.source) for each in stamped}
     recorded = [note for note in found.notes if note.text not in written]
     about = [
         *notes,
         *matrix.notes,
-        *_about_the_version(root, found.existing, metadata, tables, recorded),
+        *_about_the_version(contents, tables, recorded),
         *_about_pkg_info(root),
         *of_packing,
         *_about_variables(found.variables),
@@ -180,79 +174,76 @@ def _replace(found: Declared, notes: list[Note], wanted: Wanted, *, split: bool)
         *of_splitting,
         *by_hand,
     ]
-    for_each_python = pyproject.for_each_python(built)
-    return Migration(
-        root=root,
-        files=(
-            (CMAKE, cmakelists.text(found.name, built, cuda_only=only_cuda, stamped=stamped)),
-            (PYPROJECT, tables),
-            *((each.name, each.text) for each in changes),
-            *ignored(root),
-        ),
-        notes=tuple(dict.fromkeys(about)),
-        entries=matrix.all_entries(for_each_python=for_each_python),
-        torch=matrix.torch,
-        name=found.name,
-        wider=matrix.wider(for_each_python=for_each_python),
-    )
+    cmake = cmakelists.text(found.name, built, cuda_only=only_cuda, stamped=stamped)
+    files = [(CMAKE, cmake), (PYPROJECT, tables), *changes]
+    return _migration(contents, matrix, files, about, name=found.name)
 
 
-def keep(
+def _keep(
     root: Path,
-    kept: keeping.Kept,
-    package: str,
-    metadata: Mapping[str, Any],
+    kept: Kept,
     notes: Sequence[Note],
+    options: MatrixOptions,
     *,
-    wanted: Wanted,
     packed: Sequence[tuple[str, str]] | None = None,
     made_of: str = "setup.py",
 ) -> Migration:
     """Return the migration of a project whose CMake project stays. Raises ``ConfigurationError``."""
+    package, metadata = kept.package, kept.metadata
     table = tomlkit.parse(kept.existing or "").get("project", {})
-    if wanted.cpu_alone and kept.backends == ("cuda",):
-        raise ConfigurationError([served.NOTHING_ON_THE_CPU])
-    backends = () if wanted.cpu_alone else kept.backends
-    matrix = served.choose(metadata, table, backends, wanted)
+    matrix = served.choose(metadata, table, served.backends(kept.backends, options), options)
     changes, by_hand = imports.change(root, pyproject.package_folder(metadata, package, root), package, kept.targets)
-    of_packing: list[Note] = []
-    tables = pyproject.text(
-        kept.existing,
-        metadata,
-        kept.targets,
+    contents = pyproject.Contents(
         root=root,
+        existing=kept.existing,
+        metadata=metadata,
         package=package,
-        sources=str(kept.options["source"]),
-        torch=matrix.torch,
-        pythons=matrix.pythons,
-        backends=backends,
+        targets=kept.targets,
+        matrix=matrix.tables(for_each_python=targets.for_each_python(kept.targets)),
+        hook=kept.options,
+        requires=kept.needs,
+        exclude=kept.exclude,
         packed=packed,
-        notes=of_packing,
-        kept=kept,
     )
-    own = kept.notes if backends else [each for each in kept.notes if "TORCH_EXT_CUDA" not in each.text]
-    version = _about_the_version(root, kept.existing, metadata, tables, notes)
-    for_each_python = pyproject.for_each_python(kept.targets)
+    tables, of_packing = pyproject.render(contents)
+    own = kept.notes if matrix.backends else [each for each in kept.notes if "TORCH_EXT_CUDA" not in each.text]
+    version = _about_the_version(contents, tables, notes)
+    migration = _migration(
+        contents,
+        matrix,
+        [(PYPROJECT, tables), *kept.files, *changes],
+        [*matrix.notes, *version, *of_packing, *own, *notes, *by_hand],
+        name=str(metadata.get("name") or table.get("name") or root.name),
+    )
+    return replace(migration, made_of=made_of, kept=tuple(name for name, _ in kept.files))
+
+
+def _migration(
+    contents: pyproject.Contents,
+    matrix: FirstMatrix,
+    files: Sequence[tuple[str, str]],
+    notes: Sequence[Note],
+    *,
+    name: str,
+) -> Migration:
+    for_each_python = targets.for_each_python(contents.targets)
     return Migration(
-        root=root,
-        files=((PYPROJECT, tables), *kept.files, *((each.name, each.text) for each in changes), *ignored(root)),
-        notes=tuple(dict.fromkeys([*matrix.notes, *version, *of_packing, *own, *notes, *by_hand])),
+        root=contents.root,
+        files=(*files, *ignored(contents.root)),
+        notes=tuple(dict.fromkeys(notes)),
         entries=matrix.all_entries(for_each_python=for_each_python),
         torch=matrix.torch,
-        name=str(metadata.get("name") or table.get("name") or root.name),
+        name=name,
         wider=matrix.wider(for_each_python=for_each_python),
-        made_of=made_of,
-        kept=tuple(name for name, _ in kept.files),
     )
 
 
-def _about_the_version(
-    root: Path, existing: str | None, metadata: Mapping[str, Any], tables: str, recorded: Iterable[Note]
-) -> Iterator[Note]:
+def _about_the_version(contents: pyproject.Contents, tables: str, recorded: Iterable[Note]) -> Iterator[Note]:
     """Note a version that was not found, and one that ``setup.py`` computes, which is fixed in ``tables``.
 
     ``recorded`` are notes of the recordings, which tell of versioneer.
     """
+    root, existing, metadata = contents.root, contents.existing, contents.metadata
     if not project.versioned(existing, metadata, root):
         text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
         yield Note(line=0, text=text)

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,7 @@ from hatch_torch_ext.base import process, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import texts
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,11 +28,13 @@ DRIVER = RESOURCES / "record_setup.py"
 TORCH = RESOURCES / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
 """Packages that a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
-BUILT_WITHOUT = frozenset({
-    "cmake", "cmake-build-extension", "ninja", "numpy", "packaging", "psutil", "pybind11", "scikit-build",
-    "scikit-build-core", "setuptools", "setuptools-scm", "torch", "wheel",
+OF_BACKENDS = frozenset({
+    "cmake", "cmake-build-extension", "ninja", "packaging", "scikit-build", "scikit-build-core", "setuptools",
+    "setuptools-scm", "torch", "wheel",
 })  # fmt: skip
-"""Requirements of a build that a recording has anyway, stands in for, or does without."""
+"""Requirements of other build backends, and what the hook brings."""
+NOT_INSTALLED = "the build requires `{}`, of which no wheel can be installed: setup.py was recorded without it"
+CLEAN = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
 NEVER_TORCH = "torch; python_version < '0'\n"
 """Overrides what requires torch: a recording has its own."""
 RESULT = "result.json"
@@ -86,14 +89,6 @@ class Extension:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something that ``setup.py`` does and that is not carried over; ``line`` is its line, 0 if unknown."""
-
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """What ``setup.py`` declares on a machine with CUDA, or on one without."""
 
@@ -130,42 +125,35 @@ class RecordingError(ConfigurationError):
 
 
 @contextmanager
-def environment(root: Path, extra: Sequence[str] = ()) -> Iterator[Path]:
-    """Make an environment with what the ``setup.py`` in ``root`` imports, and ``extra``; return its Python.
+def environment(root: Path, extra: Sequence[str] = ()) -> Iterator[tuple[Path, tuple[Note, ...]]]:
+    """Make an environment with what the ``setup.py`` in ``root`` imports, and ``extra``.
 
-    What pyproject.toml requires for the build is in it as far as it can be installed. Raises ``ConfigurationError`` for
-    a package of ``extra`` that is not available.
+    Yields its Python, and notes on what pyproject.toml requires for the build and cannot be installed. Raises
+    ``ConfigurationError`` for a package of ``extra`` that is not available.
     """
+    named = (canonicalize_name(Requirement(each).name) for each in REQUIREMENTS)
+    declared = texts.build_requirements(texts.document(root), without={*OF_BACKENDS, *named})
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
-        yield _python(Path(scratch) / "environment", extra, build_requirements(root))
-
-
-def build_requirements(root: Path) -> list[str]:
-    """Return what pyproject.toml requires for the build, without torch and what a recording has anyway."""
-    declared = texts.document(root).get("build-system", {}).get("requires", [])
-    named = {str(each): canonicalize_name(Requirement(str(each)).name) for each in declared}
-    return [text for text, name in named.items() if name not in BUILT_WITHOUT]
+        folder = Path(scratch) / "environment"
+        python = _python(folder, extra)
+        missing = _installed(python, declared, folder.with_name("overrides.txt")) if declared else []
+        yield python, tuple(Note(line=0, text=NOT_INSTALLED.format(each)) for each in missing)
 
 
 def record(
     root: Path,
+    python: Path,
     *,
-    extra: Sequence[str] = (),
     arguments: Sequence[str] = (),
     timeout: float = TIMEOUT,
     torch: str = NEWEST,
-    python: Path | None = None,
 ) -> tuple[Recording, Recording]:
     """Return what the ``setup.py`` in ``root`` declares without and with CUDA; the project itself is not changed.
 
-    ``extra`` are packages that it imports besides the usual ones, ``arguments`` words that it expects on its command
-    line, ``torch`` the release that it finds, ``python`` that of an ``environment``. Raises ``ConfigurationError`` for
-    a ``setup.py`` that does not exist, raises, hangs, exits, or needs a package that is not available.
+    ``python`` is that of an ``environment``, ``arguments`` are words that it expects on its command line, ``torch`` is
+    the release that it finds. Raises ``ConfigurationError`` for a ``setup.py`` that raises, hangs, exits, or needs a
+    package that is not available.
     """
-    require(root)
-    if python is None:
-        with environment(root, extra) as made:
-            return record(root, arguments=arguments, timeout=timeout, torch=torch, python=made)
     found: dict[str, Recording | RecordingError] = {}
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
         for backend in BACKENDS:
@@ -185,38 +173,36 @@ def record(
     return cpu, cuda
 
 
-def require(root: Path) -> None:
-    """Raise ``ConfigurationError`` if there is no ``setup.py``."""
-    if not (root / "setup.py").is_file():
-        raise ConfigurationError(
-            [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
-        )
-
-
-def _python(folder: Path, extra: Sequence[str], declared: Sequence[str]) -> Path:
-    """Return the Python of an environment with the packages that a ``setup.py`` imports.
-
-    Of ``declared``, what cannot be installed is left out: ``setup.py`` may do without. Raises ``ConfigurationError``.
-    """
+def _python(folder: Path, extra: Sequence[str]) -> Path:
+    """Return the Python of an environment with the packages that a ``setup.py`` usually imports, and ``extra``."""
     packages = (*REQUIREMENTS, *extra)
     python = folder / "bin" / "python"
-    clean = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
-    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python]
     try:
-        process.run([uv.find(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=clean)
-        process.run([*install, *packages], env_changes=clean, timeout=PREPARING)
+        process.run([uv.find(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=CLEAN)
+        _install(python, packages)
     except ProcessError as error:
         output = process.tail(error.output, 8)
         raise ConfigurationError(
             [f"The packages that setup.py is run with ({', '.join(packages)}) cannot be installed:\n{output}"]
         ) from error
-    if declared:
-        overrides = folder / "overrides.txt"
-        overrides.write_text(NEVER_TORCH, encoding="utf-8")
-        more = [*install, "--no-build", "--override", overrides, *declared]
-        with suppress(ProcessError):
-            process.run(more, env_changes=clean, timeout=PREPARING)
     return python
+
+
+def _installed(python: Path, declared: Sequence[str], overrides: Path) -> list[str]:
+    """Install each of ``declared`` that can be installed; return the others, which ``setup.py`` may do without."""
+    overrides.write_text(NEVER_TORCH, encoding="utf-8")
+    try:
+        _install(python, ["--no-build", "--override", overrides, *declared])
+    except ProcessError:
+        if len(declared) == 1:
+            return list(declared)
+        return [each for one in declared for each in _installed(python, [one], overrides)]
+    return []
+
+
+def _install(python: Path, packages: Sequence[str | Path]) -> None:
+    install: list[str | Path] = [uv.find(), "pip", "install", "--quiet", "--python", python]
+    process.run([*install, *packages], env_changes=CLEAN, timeout=PREPARING)
 
 
 def _record(  # noqa: PLR0917 -- each is another thing

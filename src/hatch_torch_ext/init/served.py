@@ -14,12 +14,10 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hatch_torch_ext.init.targets import Target
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FIRST = 2
 """Releases of torch in a first matrix."""
@@ -27,29 +25,30 @@ NOTHING_ON_THE_CPU = "Nothing of this project is built without CUDA: leave `--cp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The values that the author names, chosen where they are empty; ``cpu_alone`` leaves CUDA out of the matrix."""
+class MatrixOptions:
+    """What the author gives on the command line; releases and Pythons that are not given are chosen."""
 
     torch: Sequence[str] = ()
     pythons: Sequence[str] = ()
-    cpu_alone: bool = False
-
-
-CHOSEN = Wanted()
-"""Nothing is named."""
+    cpu_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstMatrix:
-    """The values of the matrix, and the number of its entries for one Python."""
+    """The values of the matrix, and the number of its entries for one Python; ``backends`` as for ``matrix``."""
 
     torch: tuple[str, ...]
     pythons: tuple[str, ...]
+    backends: tuple[str, ...]
     entries: int
     notes: tuple[Note, ...]
     more_torch: tuple[str, ...] = ()
     """Releases that the project admits and that a first matrix leaves out, oldest first."""
     more_pythons: tuple[str, ...] = ()
+
+    def tables(self, *, for_each_python: bool) -> dict[str, Any]:
+        """Return the tables of the matrix, with the Pythons where each needs its own entry."""
+        return matrix(self.torch, self.pythons if for_each_python else (), self.backends)
 
     def all_entries(self, *, for_each_python: bool) -> int:
         """Return the number of entries, for all Pythons where each needs its own."""
@@ -64,43 +63,39 @@ class FirstMatrix:
 
 
 def choose(
-    metadata: Mapping[str, Any], declared: Mapping[str, Any], backends: Sequence[str], wanted: Wanted
+    metadata: Mapping[str, Any], declared: Mapping[str, Any], backends: Sequence[str], options: MatrixOptions
 ) -> FirstMatrix:
-    """Return the matrix: what is ``wanted``, else chosen by the metadata of ``setup()`` and the [project] table."""
-    torch, pythons = wanted.torch, wanted.pythons
+    """Return the matrix of the ``options``; the rest by the metadata of ``setup()`` and the [project] table."""
     notes: list[Note] = []
     required = [*metadata.get("install_requires", []), *declared.get("dependencies", [])]
-    known = torch or _releases(required, notes)
+    known = options.torch or _releases(required, notes)
     # A first matrix is small: two releases, or one for the CPU and with CUDA, and one Python.
-    chosen = known if torch else known[-1:] if len(backends) > 1 else known[-FIRST:]
-    more = known[: len(known) - len(chosen)]
-    torch = chosen
-    named = pythons or admitted_pythons({**_of_project(declared), **metadata}, torch)
-    pythons = pythons or first_python(named)
-    others = [each for each in named if each not in pythons]
+    torch = known if options.torch else known[-1:] if len(backends) > 1 else known[-FIRST:]
+    admitted = options.pythons or admitted_pythons({**_of_project(declared), **metadata}, torch)
+    pythons = options.pythons or first_python(admitted)
     compiled = with_compiler(torch)
-    if left := [each for each in torch if "cuda" in backends and each not in compiled]:
-        why = "the index has no compiler for its CUDA: if you have a toolkit, add one, with the option `cuda-home`"
-        notes.append(Note(line=0, text=f"torch {', '.join(left)} has no entry with CUDA, since {why}"))
+    if "cuda" in backends:
+        notes += [Note(line=0, text=text) for text in without_compiler(torch)]
     entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
     return FirstMatrix(
         torch=tuple(torch),
         pythons=tuple(pythons),
+        backends=tuple(backends),
         entries=entries,
         notes=tuple(notes),
-        more_torch=tuple(more),
-        more_pythons=tuple(others),
+        more_torch=tuple(known[: len(known) - len(torch)]),
+        more_pythons=tuple(each for each in admitted if each not in pythons),
     )
 
 
-def backends(joined: Sequence[Target], wanted: Wanted, *, only_cuda: bool) -> tuple[str, ...]:
-    """Return the backends that the matrix declares; none if no entry has CUDA."""
-    if only_cuda:
-        if wanted.cpu_alone:
-            raise ConfigurationError([NOTHING_ON_THE_CPU])
-        return ("cuda",)
-    has_cuda = any(each.when != "always" or each.needs_cuda for each in joined)
-    return ("cpu", "cuda") if has_cuda and not wanted.cpu_alone else ()
+def backends(declared: Sequence[str], options: MatrixOptions) -> tuple[str, ...]:
+    """Return the backends that the matrix names, none if no entry has CUDA; ``declared`` is what the project builds.
+
+    Raises ``ConfigurationError`` where CUDA is left out of a project that builds nothing else.
+    """
+    if options.cpu_only and tuple(declared) == ("cuda",):
+        raise ConfigurationError([NOTHING_ON_THE_CPU])
+    return () if options.cpu_only else tuple(declared)
 
 
 def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
@@ -137,13 +132,13 @@ def matrix(
     tables = []
     for cuda in dict.fromkeys(compiled.get(each, "") for each in torch):
         of_it = [each for each in torch if compiled.get(each, "") == cuda]
-        named = [*(["cpu"] if "cpu" in backends else []), *([tag(cuda)] if cuda else [])]
+        named = [*(["cpu"] if "cpu" in backends else []), *([Backend("cuda", cuda).tag] if cuda else [])]
         if named or not backends:
             tables.append({"torch": of_it, **axes, **({"cuda": named} if named else {})})
     if not compiled:
         return {"matrix": tables or [{"torch": list(torch), **axes}]}
     compilers = [
-        {"value": f"cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*", "if": [tag(cuda)]}
+        {"value": f"cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*", "if": [Backend("cuda", cuda).tag]}
         for cuda in dict.fromkeys(compiled.values())
     ]
     return {"matrix": tables, "overrides": {"matrix": {"cuda": {"extra-dependencies": compilers}}}}
@@ -152,23 +147,26 @@ def matrix(
 def with_compiler(torch: Iterable[str]) -> dict[str, str]:
     """Return the CUDA of each release's wheel on the package index, for those whose compiler is there too."""
     minors = {each: releases.minor_of(each) for each in torch}
-    return {each: releases.index_cuda(minor) for each, minor in minors.items() if has_compiler(minor)}
+    return {each: releases.index_cuda(minor) for each, minor in minors.items() if _has_compiler(minor)}
+
+
+def without_compiler(torch: Iterable[str]) -> Iterator[str]:
+    """Note the releases whose CUDA has no compiler on the index."""
+    compiled = with_compiler(torch)
+    if left := [each for each in torch if each not in compiled]:
+        why = "the index has no compiler for its CUDA: if you have a toolkit, add one, with the option `cuda-home`"
+        yield f"torch {', '.join(left)} has no entry with CUDA, since {why}"
 
 
 def first_stable(*, with_compiler: bool) -> str:
     """Return the first release with the stable ABI, or the first of these that has a compiler for CUDA on the index."""
     lines = (minor for minor in sorted(releases.PUBLISHED_PYTHONS) if minor >= releases.FIRST_STABLE_ABI)
-    return releases.format_minor(next(each for each in lines if not with_compiler or has_compiler(each)))
+    return releases.format_minor(next(each for each in lines if not with_compiler or _has_compiler(each)))
 
 
-def has_compiler(minor: releases.Minor) -> bool:
+def _has_compiler(minor: releases.Minor) -> bool:
     """Return whether the index has the compiler for the CUDA of its wheel of this torch."""
     return int(releases.index_cuda(minor).partition(".")[0]) >= FIRST_COMPILER
-
-
-def tag(cuda: str) -> str:
-    """Return ``cu130`` for 13.0, as matrices name it."""
-    return Backend("cuda", cuda).tag
 
 
 def torch_releases(specifier: SpecifierSet | None = None) -> list[str]:
@@ -208,7 +206,7 @@ def admitted_pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[
         specifier = SpecifierSet(str(metadata.get("python_requires") or ""))
     except InvalidSpecifier:
         specifier = SpecifierSet()
-    served = [f"3.{minor}" for minor in range(first, last + 1)]
+    every = [f"3.{minor}" for minor in range(first, last + 1)]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(map(str, metadata.get("classifiers") or [])))
-    inside = [each for each in served if specifier.contains(f"{each}.99")]
-    return [each for each in inside if each in named] or inside or served
+    inside = [each for each in every if specifier.contains(f"{each}.99")]
+    return [each for each in inside if each in named] or inside or every

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.init import targets
-from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

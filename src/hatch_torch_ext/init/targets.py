@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hatch_torch_ext.init.recording import Note
+from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,6 +145,11 @@ def join(
             notes.append(Note(line=0, text=text))
         targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None, tag=tag))
     return tuple(_with_own_names(_with_alternatives(root, targets))), tuple(notes)
+
+
+def for_each_python(targets: Iterable[Target]) -> bool:
+    """Return whether a target has to be compiled for each Python."""
+    return any(each.kind == "module" and each.python_abi is None for each in targets)
 
 
 def cuda_only(cpu: Recording | None, cuda: Recording | None) -> bool:

@@ -248,26 +248,29 @@ def setup(*args, **keywords):
     of_cmake = [each.torch_ext_cmake for each in declared if hasattr(each, "torch_ext_cmake")]
     cmake = keywords.get("torch_ext_cmake") or next(iter(of_cmake), None)
     found = {"extensions": extensions, "metadata": plain(tidied(metadata)), "packed": packed(keywords)}
-    found["tag"] = tag(keywords, declared)
+    wheel = wheel_command(keywords, declared)
+    found["tag"] = tag(wheel) if wheel and declared else ""
+    if wheel and wheel.plat_name_supplied:
+        why = "the tag says what the files need, and the hook's option `manylinux` asks for a policy"
+        note("the platform `{}` (`plat_name` of bdist_wheel) is not carried over: {}".format(wheel.plat_name, why))
+    if wheel and wheel.build_number:
+        note("the build number `{}` (`build_number` of bdist_wheel) is not carried over".format(wheel.build_number))
     if not cmake and not all(each.sources for each in declared):
         run_command(keywords.get("cmdclass") or {}, declared)
     finish({"cmake": plain(cmake), "commanded": next(iter(CONFIGURED), None), **found})
     raise Done
 
 
-def tag(keywords, extensions):
-    """Return Python and ABI of the tag that the author gives to the wheel, as ``cp39-abi3``; "" if he gives none.
+def wheel_command(keywords, extensions):
+    """Return the command that makes the wheel, as the author configures it; None where it cannot be made ready.
 
-    They come from setup.cfg, pyproject.toml, the arguments of ``setup()`` or a command of the project.
+    Its options come from setup.cfg, pyproject.toml, the arguments of ``setup()`` or a command of the project.
     """
-    if not extensions:
-        return ""
     from setuptools.dist import Distribution
 
     before = list(notes)
     given = {"script_name": SETUP, "name": "recorded", "version": "0", "ext_modules": extensions}
     commands = keywords.get("cmdclass") or {}
-    found = ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -276,7 +279,19 @@ def tag(keywords, extensions):
             made.parse_config_files(ignore_option_errors=True)
             command = made.get_command_obj("bdist_wheel")
             command.ensure_finalized()
-            found = "{}-abi3".format(command.py_limited_api) if command.py_limited_api else ""
+    except (Exception, SystemExit):
+        command = None
+    notes[:] = before
+    return command
+
+
+def tag(command):
+    """Return Python and ABI of the tag that the author gives to the wheel, as ``cp39-abi3``; "" if he gives none."""
+    before = list(notes)
+    found = "{}-abi3".format(command.py_limited_api) if command.py_limited_api else ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             found = "-".join(command.get_tag()[:2])  # refuses what the Python of the recording could not run
     except (Exception, SystemExit):
         pass
