@@ -38,8 +38,7 @@ def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
     """
     folder = package.replace(".", "/")
     init = f"{folder}/__init__.py"
-    of_the_loader = {f"{folder}/{name}" for name in (LOADER, HELP, BUILD)}
-    texts = [text for path, text in files.items() if path not in of_the_loader]
+    texts = _without_loader(package, files).values()
     if init not in files:
         message = f"is missing: `import {package}` works, but loads nothing"
     elif all(text is not None and "_variants" not in text for text in texts):
@@ -64,12 +63,9 @@ def check_registered(
     folder of the project's C++ files, if they are there: what is registered in them is the package's own. With
     ``more`` there are further variants, which were audited with these files: an operator may be defined in one of them.
     """
-    folder = package.replace(".", "/")
-    init = f"{folder}/__init__.py"
-    of_the_loader = {f"{folder}/{name}" for name in (LOADER, HELP, BUILD)}
-    texts = {path: text for path, text in files.items() if text is not None and path not in of_the_loader}
     if None in files.values():
         return
+    texts = {path: text for path, text in _without_loader(package, files).items() if text is not None}
     opens = any("_variants.path" in text or "library_path" in text for text in texts.values())
     idle = [variant for variant, _ in variants if not opens and _is_idle(variant)]
     for variant in idle[:1]:
@@ -78,15 +74,8 @@ def check_registered(
             f"loads nothing: no file of {some([each.label for each in idle])} registers operators or classes with "
             f"torch ({some(names)})"
         )
-        yield finding("not-registered", init, message)
-    named: dict[tuple[str, str], tuple[str, int]] = {}
-    for path, text in sorted(texts.items()):
-        for match in _NAMED.finditer(text):
-            named.setdefault((match[1], match[2] or ""), (path, text.count("\n", 0, match.start()) + 1))
-    own = {space for space, _ in named if _is_own(space, package)}
-    own |= _declared({space for space, _ in named} - own, sources)
-    own -= {space for space in own if any(_may_make(space, text) for text in texts.values())}
-    required = {name: place for name, place in sorted(named.items()) if name[0] in own}
+        yield finding("not-registered", f"{package.replace('.', '/')}/__init__.py", message)
+    required = _required(package, texts, sources)
     there: set[str] = set()
     for variant, places in [pair for pair in variants if pair[0] not in idle] if required else ():
         words = {word for name in required for word in name}
@@ -102,6 +91,24 @@ def check_registered(
         if operator not in there and not operator.startswith("__") and operator:
             message = f"line {line} names `torch.ops.{space}.{operator}`, which no file of any variant defines"
             yield finding("not-registered", path, message)
+
+
+def _without_loader(package: str, files: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the files that are not the loader's."""
+    of_the_loader = {f"{package.replace('.', '/')}/{name}" for name in (LOADER, HELP, BUILD)}
+    return {path: text for path, text in files.items() if path not in of_the_loader}
+
+
+def _required(package: str, texts: Mapping[str, str], sources: Path | None) -> dict[tuple[str, str], tuple[str, int]]:
+    """Return (namespace, operator) -> (file, line) that name it first, of the package's own namespaces."""
+    named: dict[tuple[str, str], tuple[str, int]] = {}
+    for path, text in sorted(texts.items()):
+        for match in _NAMED.finditer(text):
+            named.setdefault((match[1], match[2] or ""), (path, text.count("\n", 0, match.start()) + 1))
+    own = {space for space, _ in named if _is_own(space, package)}
+    own |= _declared({space for space, _ in named} - own, sources)
+    own -= {space for space in own if any(_may_make(space, text) for text in texts.values())}
+    return {name: place for name, place in sorted(named.items()) if name[0] in own}
 
 
 def _is_idle(variant: Variant) -> bool:

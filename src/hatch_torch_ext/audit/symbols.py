@@ -254,6 +254,13 @@ def _nobodys(
         system = glibc_names(binary.elf.machine, subject.sysroot)
         if system is not None:  # unknown: the glibc of that machine is not here
             names += [symbol for symbol in c_names if not _of_glibc(symbol, system, binary)]
+    yield from _judged(names, binary, hidden, subject)
+
+
+def _judged(
+    names: Sequence[str], binary: AuditedBinary, hidden: Callable[[], Mapping[str, str]], subject: Subject
+) -> Iterator[Finding]:
+    """Say of each name that nobody defines why it is missing: another ABI, a hidden symbol, or no definition at all."""
     nobodys = []
     having = _defined(names, binary, subject) if names else {}
     for symbol in sorted(names):

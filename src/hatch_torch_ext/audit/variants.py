@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def audit_variant(
     is checked. ``others`` are the same of other torch releases, by version, to name one that would do. If the entry's
     environment has torch installed, every file is opened in it.
     """
-    config, sdk, toolkit = job.config, job.sdk, job.toolchain.toolkit
+    config = job.config
     found: list[Finding] = []
     binaries: list[AuditedBinary] = []
     # Package folders, `_torch_ext`, and one more: a file of a label's folder may be moved to `shared/<hash>`, and its
@@ -51,26 +52,14 @@ def audit_variant(
             binaries.append(_binary(built, file, tree=tree, depth=depth + file.path.count("/")))
         except (ElfError, OSError) as error:
             found.append(finding("unreadable-file", file.path, str(error), variant=built.variant.label))
-    cross = config.cross_for(built.variant.machine)
-    subject = Subject(
-        **facts(built.variant),
+    subject = replace(
+        _subject(built, job, tree),
         binaries=tuple(binaries),
-        torch=sdk.version,
-        cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
         exports=exports,
-        headers=sdk.prefix / "include",
         others={} if others is None else others,
-        cuda=sdk.backend.version or None,
-        cuda_runtime=None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
-        newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
-        pybind11_internals=_pybind11_internals(sdk),
-        beside=_beside(built, sdk),
-        provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
-        sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,
-        build_dirs=tuple(str(folder) for folder in tree.build_dirs),
     )
     opened = opening.Opened()
-    if sdk.kind == "environment":
+    if job.sdk.kind == "environment":
         loadable = [item for item in binaries if _is_opened(item, built)]
         opened = opening.open_all(
             job.environment.python,
@@ -84,6 +73,27 @@ def audit_variant(
     found += operators.check_archives(subject, tree.archives)
     found += binary.beyond_all_policies(binaries, variant=subject.variant)
     return settle(found, ignore=config.ignore)
+
+
+def _subject(built: BuiltVariant, job: Job, tree: InstallTree) -> Subject:
+    """Return what is known of the variant besides its files and the exports of torch."""
+    sdk, toolkit = job.sdk, job.toolchain.toolkit
+    cross = job.config.cross_for(built.variant.machine)
+    return Subject(
+        **facts(built.variant),
+        binaries=(),
+        torch=sdk.version,
+        cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
+        headers=sdk.prefix / "include",
+        cuda=sdk.backend.version or None,
+        cuda_runtime=None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
+        newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
+        pybind11_internals=_pybind11_internals(sdk),
+        beside=_beside(built, sdk),
+        provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
+        sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,
+        build_dirs=tuple(str(folder) for folder in tree.build_dirs),
+    )
 
 
 def check(

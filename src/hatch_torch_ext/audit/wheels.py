@@ -73,15 +73,7 @@ def audit_wheel(
         audited = _audited(read, listed, before)
         subjects = [each for each in _subjects(read, listed, elves, exports) if each.variant not in audited]
         texts = dict(_python_texts(read))
-        for package in sorted({item.package for item in listed}):
-            found += loading.check(package, texts)
-            found += _imported(package, texts, listed, elves)
-            own = [
-                (item.variant, {file.path: elves[path].elf.path for path, file in item.files.items() if path in elves})
-                for item in listed
-                if item.package == package and item.variant.label not in audited
-            ]
-            found += loading.check_registered(package, texts, own, sources=sources, more=bool(audited))
+        found += _of_packages(texts, listed, elves, audited, sources)
         used = operators.uses(text for text in texts.values() if text is not None)
         opened: dict[str, frozenset[str]] = {}
         if open_with is not None:
@@ -93,6 +85,25 @@ def audit_wheel(
         found += binary.check_policy(read.tags, elves.values())
         found = list(_unaccepted(found, listed))
     return settle(found, ignore=ignore)
+
+
+def _of_packages(
+    texts: Mapping[str, str | None],
+    listed: Sequence[Listed],
+    elves: Mapping[str, AuditedBinary],
+    audited: Collection[str],
+    sources: Path | None,
+) -> Iterator[Finding]:
+    """Compare the Python files of each package with what its variants have, and register."""
+    for package in sorted({item.package for item in listed}):
+        yield from loading.check(package, texts)
+        yield from _imported(package, texts, listed, elves)
+        own = [
+            (item.variant, {file.path: elves[path].elf.path for path, file in item.files.items() if path in elves})
+            for item in listed
+            if item.package == package and item.variant.label not in audited
+        ]
+        yield from loading.check_registered(package, texts, own, sources=sources, more=bool(audited))
 
 
 def _imported(

@@ -14,7 +14,7 @@ import tempfile
 import zlib
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -184,7 +184,7 @@ def _packages(
             continue
         item, described = listed.get(member.place, (None, None))
         if (made := _compiled(member, where, item, described)) is not None:
-            compiled += made
+            compiled.append(made)
             continue
         if described is not None and item is not None and described.installed:
             where = f"{item.package.replace('.', '/')}/{described.installed}"
@@ -236,7 +236,7 @@ def _manifests(path: Path, found: Sequence[_Member], text: Callable[..., str | N
     return read
 
 
-def _compiled(member: _Member, where: str, item: Listed | None, described: VariantFile | None) -> list[Compiled] | None:
+def _compiled(member: _Member, where: str, item: Listed | None, described: VariantFile | None) -> Compiled | None:
     """Return the facts of a compiled file, or None if it is not one that is linked."""
     if member.binary is None:
         return None
@@ -246,50 +246,43 @@ def _compiled(member: _Member, where: str, item: Listed | None, described: Varia
         return None
     if facts.type == "other":
         return None
-    texts = registered.texts(member.binary)
-    if item is None or described is None:
-        words = registered.read(member.binary)
-        stem = where.rpartition("/")[2].partition(".")[0]
-        module = f"PyInit_{stem}" in facts.exported
-        return [
-            Compiled(
-                name=name_of(where, is_module=module),
-                place=where,
-                binary=member.binary,
-                module=module,
-                python=python_of(where) if module else None,
-                graft=".libs/" in where,
-                elf=facts,
-                texts=texts,
-                namespaces=words.whole | words.fragments,
-                operators=frozenset(),
-                label=None,
-                size=member.size,
-            )
-        ]
-    package = item.package.replace(".", "/")
-    is_module = described.kind == "module" and described.module is not None
-    name = (
-        f"{item.package}.{described.module}"
-        if is_module
-        else name_of(f"{package}/{described.installed or described.path.rpartition('/')[2]}", is_module=False)
+    stem = where.rpartition("/")[2].partition(".")[0]
+    is_module = f"PyInit_{stem}" in facts.exported
+    found = Compiled(
+        name=name_of(where, is_module=is_module),
+        place=where,
+        binary=member.binary,
+        module=is_module,
+        python=python_of(where) if is_module else None,
+        graft=".libs/" in where,
+        elf=facts,
+        texts=registered.texts(member.binary),
+        namespaces=frozenset(),
+        operators=frozenset(),
+        label=None,
+        size=member.size,
     )
-    return [
-        Compiled(
-            name=name,
-            place=where,
-            binary=member.binary,
-            module=is_module,
-            python=item.variant.python if is_module else None,
-            graft=described.kind == "graft",
-            elf=facts,
-            texts=texts,
-            namespaces=frozenset(described.namespaces),
-            operators=frozenset(described.operators),
-            label=item.variant.label,
-            size=member.size,
-        )
-    ]
+    if item is not None and described is not None:
+        return _as_described(found, item, described)
+    words = registered.read(member.binary)
+    return replace(found, namespaces=words.whole | words.fragments)
+
+
+def _as_described(found: Compiled, item: Listed, described: VariantFile) -> Compiled:
+    """Return the facts of a file of a variant: its manifest names it, and tells what it registers."""
+    is_module = described.kind == "module" and described.module is not None
+    file = described.installed or described.path.rpartition("/")[2]
+    place = f"{item.package.replace('.', '/')}/{file}"
+    return replace(
+        found,
+        name=f"{item.package}.{described.module}" if is_module else name_of(place, is_module=False),
+        module=is_module,
+        python=item.variant.python if is_module else None,
+        graft=described.kind == "graft",
+        namespaces=frozenset(described.namespaces),
+        operators=frozenset(described.operators),
+        label=item.variant.label,
+    )
 
 
 def _where(place: str, dist_info: str) -> str:

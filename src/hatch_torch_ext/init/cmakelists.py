@@ -22,7 +22,16 @@ OF_NVCC = (
     "--expt-relaxed-constexpr",
 )
 """What torch's setuptools command gives nvcc (``COMMON_NVCC_FLAGS``); torch's CMake files do not."""
-GPU = 'TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu"'
+WITH_CUDA = (
+    "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
+    "set(WITH_CUDA OFF)",
+    'if(TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu")',
+    "  set(WITH_CUDA ON)",
+    "  enable_language(CUDA)",
+    "endif()",
+    "",
+)
+"""Lines of a project that is built with CUDA and without."""
 
 
 def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False, stamped: Sequence[Stamp] = ()) -> str:
@@ -33,7 +42,6 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False, st
         target.when != "always" or target.needs_cuda or {target.cuda, target.cpu} != {type(target.cuda)()}
         for target in targets
     )
-    modules = [target for target in targets if target.kind == "module"]
     languages = "C CXX" if any(name.endswith(".c") for target in targets for name in target.sources) else "CXX"
     if cuda_only:
         languages += " CUDA"
@@ -42,39 +50,9 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False, st
         "cmake_minimum_required(VERSION 3.26)",
         f"project({re.sub(r'[^A-Za-z0-9_]', '_', project)} LANGUAGES {languages})",
         "",
+        *(WITH_CUDA if with_cuda else ()),
+        *_packages(targets, with_cuda=with_cuda),
     ]
-    if with_cuda:
-        lines += [
-            "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
-            "set(WITH_CUDA OFF)",
-            f"if({GPU})",
-            "  set(WITH_CUDA ON)",
-            "  enable_language(CUDA)",
-            "endif()",
-            "",
-        ]
-    lines.append("find_package(Torch REQUIRED)")
-    libraries = {
-        each for target in targets for each in (*target.flags.libraries, *target.cuda.libraries, *target.cpu.libraries)
-    }
-    if modules:
-        kinds = {"Development.SABIModule" if each.python_abi else "Development.Module" for each in modules}
-        kinds |= {"NumPy"} & {each.removeprefix("Python::") for each in libraries}
-        lines.append(f"find_package(Python REQUIRED COMPONENTS Interpreter {' '.join(sorted(kinds))})")
-    if "pybind11::headers" in libraries:
-        lines += [
-            "execute_process(",
-            "  COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir",
-            "  OUTPUT_VARIABLE pybind11_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE",
-            ")",
-            "find_package(pybind11 CONFIG REQUIRED)",
-        ]
-    if any(each.startswith("CUDA::") for each in libraries):
-        lines += (
-            ["if(WITH_CUDA)", "  find_package(CUDAToolkit REQUIRED)", "endif()"]
-            if with_cuda
-            else ["find_package(CUDAToolkit REQUIRED)"]
-        )
     if any(target.uses_torch and target.needs_cuda for target in targets):
         lines += [
             "",
@@ -87,6 +65,30 @@ def text(project: str, targets: Sequence[Target], *, cuda_only: bool = False, st
         lines += ["", *(_body(target) if cuda_only else _target(target))]
     lines += _stamped(stamped, with_cuda=with_cuda)
     return "\n".join(lines) + "\n"
+
+
+def _packages(targets: Sequence[Target], *, with_cuda: bool) -> list[str]:
+    """Return the lines that find what the targets are compiled with."""
+    lines = ["find_package(Torch REQUIRED)"]
+    libraries = {
+        each for target in targets for each in (*target.flags.libraries, *target.cuda.libraries, *target.cpu.libraries)
+    }
+    if modules := [target for target in targets if target.kind == "module"]:
+        kinds = {"Development.SABIModule" if each.python_abi else "Development.Module" for each in modules}
+        kinds |= {"NumPy"} & {each.removeprefix("Python::") for each in libraries}
+        lines.append(f"find_package(Python REQUIRED COMPONENTS Interpreter {' '.join(sorted(kinds))})")
+    if "pybind11::headers" in libraries:
+        lines += [
+            "execute_process(",
+            "  COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir",
+            "  OUTPUT_VARIABLE pybind11_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE",
+            ")",
+            "find_package(pybind11 CONFIG REQUIRED)",
+        ]
+    if any(each.startswith("CUDA::") for each in libraries):
+        found = ["find_package(CUDAToolkit REQUIRED)"]
+        lines += _either(found, []) if with_cuda else found
+    return lines
 
 
 def _target(target: Target) -> list[str]:
@@ -104,13 +106,12 @@ def _body(target: Target) -> list[str]:
     else:
         head = f"add_library({target.name} SHARED"
     lines = [head, *(f"  {_file(name)}" for name in target.sources), ")"]
-    links = "Torch::Python" if target.uses_torch else ""
     if target.uses_torch and target.kind == "library":
         lines.append(
             "# Torch::Python for headers that include Python's: a library that needs none of it serves every Python."
         )
-    if links:
-        lines.append(f"target_link_libraries({target.name} PRIVATE {links})")
+    if target.uses_torch:
+        lines.append(f"target_link_libraries({target.name} PRIVATE Torch::Python)")
     if target.name != target.output:
         lines += [
             f"set_target_properties({target.name} PROPERTIES",

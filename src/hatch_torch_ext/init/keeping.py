@@ -149,8 +149,9 @@ def of_pyproject(root: Path) -> Kept:
     unknown = [key for key in (*left, *settings) if key not in _PASSED_OVER]
     notes += [Note(line=0, text=f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
     document["tool"].pop("scikit-build", None)
-    kept = _kept(root, source, document, notes, package=package, cmake=options, exclude=exclude)
-    return replace(kept, metadata={"name": name, "packages": list(folders), "package_dir": folders})
+    kept = _kept(root, source, document, notes, package=package, cmake=options)
+    metadata = {"name": name, "packages": list(folders), "package_dir": folders}
+    return replace(kept, metadata=metadata, exclude=exclude)
 
 
 def _packages(root: Path, name: str, given: object) -> dict[str, str]:
@@ -192,17 +193,11 @@ def _kept(
     package: str,
     cmake: Mapping[str, Any],
     extensions: Sequence[str] = (),
-    exclude: tuple[str, ...] = (),
 ) -> Kept:
+    """Return what is kept, with neither metadata nor patterns of files that are left out."""
     files = dict(_files(root / source))
     whole = "\n".join(files.values())
-    variables = _variables(whole, document)
-    made = dict[str, str]()  # name of a module -> the file of CMake that has it
-    for place, text in files.items():
-        for match in _MODULE.finditer(text):
-            name = _REFERENCE.sub(lambda found: variables.get(found[1], found[0]), match[1] or match[2])
-            if re.fullmatch(r"\w+", name):
-                made.setdefault(name, place)
+    made = _modules(files, _variables(whole, document))
     known = {each.rpartition(".")[2] for each in extensions}
     names = [*extensions, *(each for each in made if each not in known and each != package)]
     code = [path for path in _below(root / source) if path.suffix in SOURCES]
@@ -232,8 +227,18 @@ def _kept(
         notes=tuple(notes),
         files=tuple(changed),
         existing=tomlkit.dumps(document) if document else None,
-        exclude=exclude,
     )
+
+
+def _modules(files: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the Python modules: name -> the file of CMake that has it."""
+    made = dict[str, str]()
+    for place, text in files.items():
+        for match in _MODULE.finditer(text):
+            name = _REFERENCE.sub(lambda found: variables.get(found[1], found[0]), match[1] or match[2])
+            if re.fullmatch(r"\w+", name):
+                made.setdefault(name, place)
+    return made
 
 
 def _below(folder: Path) -> Iterator[Path]:

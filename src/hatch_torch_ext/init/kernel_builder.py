@@ -96,15 +96,7 @@ def cmake(root: Path, kernel: Kernel) -> str:
         "",
     ]
     if both:
-        head += [
-            "# With CUDA: in an entry of the matrix that declares `cuda`, or by hand with -DTORCH_EXT_CUDA=cu130.",
-            "set(WITH_CUDA OFF)",
-            f"if({cmakelists.GPU})",
-            "  set(WITH_CUDA ON)",
-            "  enable_language(CUDA)",
-            "endif()",
-            "",
-        ]
+        head += cmakelists.WITH_CUDA
     head += [
         "find_package(Torch REQUIRED)",
         "",

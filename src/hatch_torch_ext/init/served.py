@@ -71,8 +71,11 @@ def choose(
     known = options.torch or _releases(required, notes)
     # A first matrix is small: two releases, or one for the CPU and with CUDA, and one Python.
     torch = known if options.torch else known[-1:] if len(backends) > 1 else known[-FIRST:]
-    admitted = options.pythons or admitted_pythons({**_of_project(declared), **metadata}, torch)
-    pythons = options.pythons or first_python(admitted)
+    names = {"classifiers": "classifiers", "python_requires": "requires-python"}  # of setup(), and of [project]
+    of_project = {name: declared[key] for name, key in names.items() if key in declared}
+    admitted = options.pythons or admitted_pythons({**of_project, **metadata}, torch)
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    pythons = options.pythons or ([mine] if mine in admitted else admitted[-1:])
     compiled = with_compiler(torch)
     if "cuda" in backends:
         notes += [Note(line=0, text=text) for text in without_compiler(torch)]
@@ -106,12 +109,6 @@ def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
         text = f"requires torch{required}, of which no release is known: the matrix has the newest"
         notes.append(Note(line=0, text=text))
     return found or torch_releases()
-
-
-def _of_project(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a [project] table by the names that ``setup()`` has for them."""
-    names = {"classifiers": "classifiers", "python_requires": "requires-python"}
-    return {name: declared[key] for name, key in names.items() if key in declared}
 
 
 NEWEST = 4
@@ -189,12 +186,6 @@ def torch_specifier(requirements: Iterable[str]) -> SpecifierSet | None:
         if canonicalize_name(requirement.name) == "torch" and requirement.specifier:
             return requirement.specifier
     return None
-
-
-def first_python(named: Sequence[str]) -> list[str]:
-    """Return the one Python of a first matrix: the one that runs this, else the newest of ``named``."""
-    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return [mine] if mine in named else list(named[-1:])
 
 
 def admitted_pythons(metadata: Mapping[str, Any], torch: Iterable[str]) -> list[str]:

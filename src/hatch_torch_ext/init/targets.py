@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hatch_torch_ext.init.recording import Extension, Recording
 
@@ -358,7 +358,7 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
         cxx.append(f"-U{undefined}")
         if nvcc:
             nvcc.append(f"-U{undefined}")
-    objects = (_object(each) for each in extension.objects)
+    objects = (each if each.startswith("/") else f"${{CMAKE_CURRENT_SOURCE_DIR}}/{each}" for each in extension.objects)
     libraries = [*_libraries(extension.libraries), *objects, *_of_packages(extension)]
     for note in _outside(extension):
         leave(note)
@@ -366,7 +366,7 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
     link = [each for each in _kept(extension.link, leave) if each not in {"-s", "-shared"}]
     return Flags(
         macros=tuple(
-            _quoted(name if value is None else f"{name}={value}")
+            (name if value is None else f"{name}={value}").replace('\\"', '"')
             for name, value in extension.macros
             if name not in OF_TORCHS_TARGETS
         ),
@@ -405,20 +405,19 @@ def _libraries(names: Iterable[str]) -> Iterable[str]:
             yield name
 
 
-def _kept(flags: Iterable[str], leave: object, *, standard: bool = False) -> Iterable[str]:
+def _kept(flags: Iterable[str], leave: Callable[[str], None], *, standard: bool = False) -> Iterable[str]:
     """Yield flags in CMake's form; a flag and its value are one item, so that CMake keeps them together.
 
     With ``standard``, the flag of the language's standard is kept: the target does not link torch, which sets it.
     """
-    say = leave if callable(leave) else (lambda _: None)
     rest = list(flags)
     while rest:
         flag = rest.pop(0)
         if flag in {"-gencode", "--generate-code", "-arch", "--gpu-architecture"} and rest:
             rest.pop(0)
-            say("architectures of CUDA are the option `archs`")
+            leave("architectures of CUDA are the option `archs`")
         elif flag.startswith(("-gencode=", "-arch=", "--generate-code=", "--gpu-architecture=")):
-            say("architectures of CUDA are the option `archs`")
+            leave("architectures of CUDA are the option `archs`")
         elif flag in {"--threads", "-t", "-rdc", "--relocatable-device-code", "-std", "--std"} and rest:
             rest.pop(0)
         elif flag.startswith(("-std=", "--std=")) and standard:
@@ -426,7 +425,7 @@ def _kept(flags: Iterable[str], leave: object, *, standard: bool = False) -> Ite
         elif flag.startswith(LEFT_OUT) or flag in {"-fPIC", "-w64", *RELOCATABLE} or _is_torchs(flag):
             continue
         elif flag in {"-march=native", "-mtune=native"}:
-            say(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
+            leave(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
         elif rest and (flag in TAKES_VALUE or (flag.startswith("-") and not rest[0].startswith("-"))):
             yield f"SHELL:{flag} {rest.pop(0)}"
         else:
@@ -448,13 +447,5 @@ def _without(flags: Flags, common: Flags) -> Flags:
 _NAMES = ("macros", "cxx", "nvcc", "link", "link_dirs", "include_dirs", "libraries")
 
 
-def _object(path: str) -> str:
-    return path if path.startswith("/") else f"${{CMAKE_CURRENT_SOURCE_DIR}}/{path}"
-
-
 def _path(path: str) -> str:
-    return "." if path in {"", "."} else path
-
-
-def _quoted(text: str) -> str:
-    return text.replace('\\"', '"')
+    return path or "."

@@ -57,18 +57,11 @@ def merge(
         sorted(variants, key=lambda built: (built.variant.label, built.variant.build.entry)), digests
     )
     distinct = _collapse(ordered)
-    places = _places(distinct)
-    files: dict[str, Path] = {}
-    placed = []
-    for built in distinct:
-        placing = tuple(sorted((file.path, places[built.variant.label, file.path]) for file in built.variant.files))
-        placed.append(PlacedVariant(variant=built.variant, places=placing))
-        for path, target in placing:
-            files.setdefault(target, built.source(path))
+    placed, files = _placed(distinct)
     package_files = _package_files(ordered, digests)
     if clash := sorted(files.keys() & package_files.keys()):
         raise MergeError(f"`{clash[0]}` is reserved for the variants; let CMake install this file elsewhere")
-    own = sources.fallback if sources is not None else None
+    fallback = sources.fallback if sources is not None else None
     if sources is not None:
         files |= {f"{SOURCES}/{path}": sources.root / path for path, _ in sources.fallback.files}
     loaders = loader.parts(fallback=sources is not None)
@@ -76,13 +69,13 @@ def merge(
     tag = f"{_python_tag(distinct)}-{_platform_tag(distinct, manylinux)}" if distinct else "py3-none-any"
     requires = releases.torch_requirement(
         ((built.variant.torch, built.variant.stable_abi) for built in distinct),
-        open_ended=own is not None and open_ended,
+        open_ended=fallback is not None and open_ended,
     )
     head: dict[str, object] = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
     if partial is not None:
         head[partials.PARTIAL] = partials.partial_to_json(partial)
-    if own is not None:
-        head["fallback"] = fallback_to_json(own)
+    if fallback is not None:
+        head["fallback"] = fallback_to_json(fallback)
     if made_from is not None:
         head[ORIGIN] = origin_to_json(made_from)
     return Layout(
@@ -95,8 +88,21 @@ def merge(
         requires=requires,
         manifest=_manifest(head, placed, package_files, _owners(ordered), digests, loaders=loaders),
         partial=partial,
-        fallback=own,
+        fallback=fallback,
     )
+
+
+def _placed(distinct: Sequence[BuiltVariant]) -> tuple[list[PlacedVariant], dict[str, Path]]:
+    """Return the variants with the places of their files, and place -> file."""
+    places = _places(distinct)
+    files: dict[str, Path] = {}
+    placed = []
+    for built in distinct:
+        placing = tuple(sorted((file.path, places[built.variant.label, file.path]) for file in built.variant.files))
+        placed.append(PlacedVariant(variant=built.variant, places=placing))
+        for path, target in placing:
+            files.setdefault(target, built.source(path))
+    return placed, files
 
 
 def alike(layouts: Sequence[Layout], *, besides: Iterable[tuple[str, bool]] = ()) -> tuple[Layout, ...]:
