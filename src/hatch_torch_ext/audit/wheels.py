@@ -138,7 +138,7 @@ def _audited(read: Wheel, listed: Sequence[Listed], before: Wheel | None) -> fro
     """Return the labels of the variants that are those of ``before``: described alike, with the same compiled files."""
     if before is None:
         return frozenset()
-    there = [item.variant for place in listing.places(before) for item in listing.read(before, place).variants]
+    there = listing.variants(before)
     read_again = {member.path for member in read.members if member.elf} - read.elsewhere.keys()
     same = (item for item in listed if item.variant in there and read_again.isdisjoint(item.files))
     return frozenset(item.variant.label for item in same)

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit status. What is finished when it fails is not built again by the next run."""
     from hatch_torch_ext import matrix, pipeline
     from hatch_torch_ext.cli import coverage
-    from hatch_torch_ext.outlets import extension, writing
+    from hatch_torch_ext.outlets import extension, parts, writing
     from hatch_torch_ext.pipeline import folders, selection
 
     if bool(options.add) == bool(options.parts):
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-ext-extend-"))
         found = project.read()
         config = found.config
-        read = _read(_wheels(options.wheels, _folder(scratch, "fetched")), _folder(scratch, "published"))
+        read = parts.read_all(_wheels(options.wheels, _folder(scratch, "fetched")), folder=Path(scratch, "published"))
         entries = selection.expand(config, distribution=found.name)
         selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
         extension.check_all(read, {entry.machine for entry in selected if entry.machine})
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         undo.callback(_take_back, added)
         every = [*entries, *added.entries]
         built = options.parts or _built(read, every, requested, _folder(scratch, "built"), config=config)
-        new = _read(built, _folder(scratch, "new"))
+        new = parts.read_all(built, folder=Path(scratch, "new"))
         layouts = extension.layouts(read, new, unserved=_unserved(every, new), generated=_generated(found))
 
         def audit(draft: Path, part: Part, layout: Layout) -> None:
@@ -111,12 +111,6 @@ def _wheels(given: Sequence[str], folder: Path) -> list[Path]:
     return found
 
 
-def _read(wheels: Sequence[Path], folder: Path) -> list[Part]:
-    from hatch_torch_ext.outlets import parts
-
-    return [parts.read(each, folder=_folder(folder, str(number))) for number, each in enumerate(wheels)]
-
-
 def _check(read: Sequence[Part], found: Project, scratch: Path, *, trusted: bool) -> None:
     """Raise ``MergeError`` unless the wheels are whole, and of the sources and the configuration that are here."""
     from hatch_torch_ext.hooks import shipping
@@ -133,7 +127,7 @@ def _check(read: Sequence[Part], found: Project, scratch: Path, *, trusted: bool
         extension.check_sources(part, here, source=source, shipped=shipped, trusted=trusted)
 
 
-def _folder(scratch: str | Path, name: str) -> Path:
+def _folder(scratch: str, name: str) -> Path:
     folder = Path(scratch) / name
     folder.mkdir()
     return folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base.errors import ConfigurationError
+from hatch_torch_ext.base.errors import ConfigurationError, MergeError
 from hatch_torch_ext.cli import terminal
 from hatch_torch_ext.cli.terminal import path
 
@@ -33,7 +33,6 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def run_merge(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext.base.errors import MergeError
     from hatch_torch_ext.outlets import kernels, merging
 
     folders = [each for each in options.wheels if each.is_dir()]
@@ -120,7 +119,6 @@ def add_kernels(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run_kernels(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    from hatch_torch_ext.base.errors import ConfigurationError
     from hatch_torch_ext.outlets import kernels
 
     if options.header is not None:

@@ -61,7 +61,7 @@ class Comparison:
 
 
 def compare(old: str | Path, new: str | Path) -> Comparison:
-    """Compare two wheels, sdists or installed distributions; every text in the result is escape.
+    """Compare two wheels, sdists or installed distributions; every text in the result is printable.
 
     Raises ``WheelError`` for what is none of them, damaged, or a part of a wheel.
     """

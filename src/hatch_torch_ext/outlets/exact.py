@@ -79,13 +79,10 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[IndexedWheel, ...]:
     _check_folder(out)
     files = out / FILES
     with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as scratch:
-        wheels_of = []
-        for number, path in enumerate(paths):  # all are read before one is written
-            folder = Path(scratch) / str(number)
-            folder.mkdir()
-            part = parts.read(path, folder=folder)
+        read = parts.read_all(paths, folder=Path(scratch))
+        for part in read:
             parts.refuse_cut(part)
-            wheels_of.append((part, _wheels(part)))
+        wheels_of = [(part, _wheels(part)) for part in read]
         files.mkdir(parents=True, exist_ok=True)
         (out / MARKER).touch()
         for part, made in wheels_of:
@@ -135,8 +132,7 @@ def _check_versions(paths: Sequence[Path]) -> None:
 
 
 def _check_folder(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    writing.check_folder(out)
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
         raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `index` made before")
 
@@ -144,7 +140,7 @@ def _check_folder(out: Path) -> None:
 def _served(path: Path) -> IndexedWheel:
     with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
         read = wheels.read(path, folder=Path(folder))
-        variants = [item.variant for place in listing.places(read) for item in listing.read(read, place).variants]
+        variants = listing.variants(read)
         if len(variants) != 1:
             raise MergeError(f"{path} is not an exact wheel of an index: move it to another folder")
         (variant,) = variants

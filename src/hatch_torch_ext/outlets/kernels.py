@@ -229,8 +229,7 @@ def _empty(folder: Path) -> Path:
 
 
 def _check_folder(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    writing.check_folder(out)
     others = out.is_dir() and any(not each.name.startswith(DRAFT) for each in out.iterdir())
     if others and not (out / KEPT / RECORD).is_file():
         raise MergeError(f"{out} holds other files: name an empty folder with `-o`, or one that `kernels` made before")

@@ -33,11 +33,7 @@ def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[P
     if not paths:
         raise MergeError("no wheel to merge: name the parts")
     with tempfile.TemporaryDirectory(prefix="torch-ext-merge-") as scratch:
-        read = []
-        for number, path in enumerate(sorted(paths), 1):
-            folder = Path(scratch) / str(number)
-            folder.mkdir()
-            read.append(parts.read(path, folder=folder))
+        read = parts.read_all(sorted(paths), folder=Path(scratch))
         first = read[0]
         for other in read[1:]:
             _check_same(first, other)

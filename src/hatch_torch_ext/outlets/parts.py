@@ -179,6 +179,16 @@ def read(path: Path, *, folder: Path) -> Part:
     )
 
 
+def read_all(paths: Sequence[Path], *, folder: Path) -> list[Part]:
+    """Unpack the wheels at ``paths`` below ``folder``, which is empty or not there yet; raises as ``read`` does."""
+    found = []
+    for number, path in enumerate(paths):
+        own = folder / str(number)
+        own.mkdir(parents=True)
+        found.append(read(path, folder=own))
+    return found
+
+
 def _read_by(text: str) -> str:
     """Return what to do about a manifest that cannot be read."""
     try:

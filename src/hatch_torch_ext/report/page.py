@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts.content import size
-from hatch_torch_ext.report.table import few, torch
+from hatch_torch_ext.report.table import few, percent, torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,7 +92,6 @@ LETTER, HEAD_LETTER = 6.1, 7.3
 LINE = 14.0
 SMALLEST = 0.0006
 """Files smaller than this part of the wheel are drawn together."""
-ONE_PERCENT = 0.01
 MAX_GROUPS = 60
 """The number of variants that have a group in the picture."""
 SHARED = "shared"
@@ -356,8 +355,7 @@ def _breakable(name: str) -> str:
 
 def _bar(share: float, color: str) -> str:
     width = f"{100 * share:.2f}"
-    words = f"{share:.0%}" if share >= ONE_PERCENT or not share else "&lt;1%"
-    return f'<span class="track"><i style="width:{width}%;background:{color}"></i></span>{words}'
+    return f'<span class="track"><i style="width:{width}%;background:{color}"></i></span>{html(percent(share))}'
 
 
 def _table(columns: Sequence[_Column], rows: Iterable[Sequence[str]]) -> str:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.facts import manifest as manifests
-from hatch_torch_ext.facts import variant as variants
-from hatch_torch_ext.facts.variant import MANIFEST
+from hatch_torch_ext.facts.variant import MANIFEST, from_json, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +67,11 @@ def places(wheel: Wheel) -> tuple[str, ...]:
     return found
 
 
+def variants(wheel: Wheel) -> list[Variant]:
+    """Return the variants of all manifests of a wheel; raises as ``read`` does."""
+    return [item.variant for place in places(wheel) for item in read(wheel, place).variants]
+
+
 def read(wheel: Wheel, place: str) -> Manifest:
     """Return the content of the manifest at the member ``place``.
 
@@ -117,9 +121,9 @@ def _listed(item: object, number: int, package: str) -> Listed:
     if not isinstance(item, dict):
         raise WheelError(f"variant {number} must be an object, not {type(item).__name__}")
     moved = item.get("places", {})
-    if not isinstance(moved, dict) or not all(variants.is_path(target) for target in moved.values()):
+    if not isinstance(moved, dict) or not all(is_path(target) for target in moved.values()):
         raise WheelError(f"variant {number}: `places` must map paths to paths")
-    variant = variants.from_json({name: value for name, value in item.items() if name != "places"})
+    variant = from_json({name: value for name, value in item.items() if name != "places"})
     files = {package + moved.get(file.path, f"_torch_ext/{file.path}"): file for file in variant.files}
     return Listed(package=package.rstrip("/").replace("/", "."), variant=variant, files=files)
 
@@ -129,7 +133,7 @@ def _package_files(head: Mapping[str, Any], field: str, package: str) -> dict[st
     data = head.get(field, [])
     for number, item in enumerate(data if isinstance(data, list) else [data], 1):
         target, sha256 = (item.get("target"), item.get("sha256")) if isinstance(item, dict) else (None, None)
-        if not variants.is_path(target) or not isinstance(sha256, str):
+        if not is_path(target) or not isinstance(sha256, str):
             raise WheelError(f"file {number} of `{field}` must have a `target` and a `sha256`")
         labels = item.get("variants", []) if isinstance(item, dict) else []
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
