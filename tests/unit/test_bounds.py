@@ -178,15 +178,15 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     """A pipe would wait for a writer for ever; a device may do anything when it is opened."""
     pipe = tmp_path / f"my_pkg-1.0-{wheels.TAG}.whl"
     os.mkfifo(pipe)
-    with pytest.raises(WheelError, match=r"is a pipe, a device or a socket, no file\. Give the path of a wheel$"):
+    with pytest.raises(WheelError, match=r"is a pipe, a device or a socket, not a file\. Give the path of a wheel$"):
         audit.audit_wheel(pipe)
     pipe.unlink()
     pipe.symlink_to("/dev/zero")
-    with pytest.raises(WheelError, match="is a pipe, a device or a socket, no file"):
+    with pytest.raises(WheelError, match="is a pipe, a device or a socket, not a file"):
         report.describe(pipe)
     pipe.unlink()
     pipe.mkdir()
-    with pytest.raises(WheelError, match="is a folder, no file"):
+    with pytest.raises(WheelError, match="is a folder, not a file"):
         report.describe(pipe)
 
 

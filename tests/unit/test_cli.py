@@ -94,7 +94,7 @@ def test_what_is_not_a_wheel(command: str, tmp_path: Path, capsys: pytest.Captur
         "the wheel again\n",
         f"hatch-torch-ext: {gone}: no such file. Give the path of a wheel\n",
         f"hatch-torch-ext: {unmatched}: no such file. Give the path of a wheel\n",
-        f"hatch-torch-ext: {tmp_path}: is a folder, no file. Give the path of a wheel\n",
+        f"hatch-torch-ext: {tmp_path}: is a folder, not a file. Give the path of a wheel\n",
     ]
     shutil.copy(whole, cut)
     (tmp_path / "renamed").mkdir()

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from hatch_torch_ext.user.doctor import Diagnosis
+    from hatch_torch_ext.user.doctor import Diagnosis, PackageHealth
     from hatch_torch_ext.user.installing import Plan
+    from hatch_torch_ext.user.pruning import InstalledPackage, Pruning
     from hatch_torch_ext.user.target import TargetPython
 
 OTHER_PLACES = (
@@ -301,21 +302,9 @@ def run_prune(options: argparse.Namespace) -> int:
         raise ConfigurationError([f"{', '.join(missing)}: {why}. {there_are}"])
     if options.keep:
         pruning.check_keep([installed[canonicalize_name(name)] for name in options.packages], options.keep)
-    prepared = []
-    for name in options.packages:
-        each = installed[canonicalize_name(name)]
-        # A variable of this user's process decides nothing for others.
-        own = f"{each.package.replace('.', '_').upper()}_TORCH_EXT_VARIANT"
-        state = None if options.keep else doctor.health(into, each, **{"TORCH_EXT_VARIANT": None, own: None})
-        built = state is not None and state.built
-        if built:
-            pruning.check_cache(each, os.environ)
-        keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
-        again = target.there(into, each.again, folder=options.target)
-        pruned = pruning.prepare(each, keep, built=built, python=os.fspath(into.python), again=again)
-        prepared.append((state, built, pruned))
+    prepared = [_prepared(options, into, installed[canonicalize_name(name)]) for name in options.packages]
     rows = []
-    for state, built, pruned in prepared:
+    for state, pruned in prepared:
         each = pruned.installed
         if not options.dry_run:
             pruning.apply(pruned)
@@ -333,9 +322,27 @@ def run_prune(options: argparse.Namespace) -> int:
                 f"{each.distribution}: {verb} {len(pruned.labels)} of {len(each.labels)} variants, {size(pruned.size)}"
             )
             terminal.say(f"the way back: {pruned.again}")
-            if built and state is not None:
+            if state is not None and state.built:
                 where = os.environ.get(builtcache.VARIABLE) or "the cache of this user"
                 terminal.say(f"loaded here: {state.chosen}, built at first use, from {where}")
     if options.json:
         terminal.say_json(rows)
     return 0
+
+
+def _prepared(
+    options: argparse.Namespace, into: TargetPython, each: InstalledPackage
+) -> tuple[PackageHealth | None, Pruning]:
+    """Return the state of a package, unless the labels to keep are given, and what is removed of it."""
+    from hatch_torch_ext.user import doctor, pruning, target
+
+    # A variable of this user's process decides nothing for others.
+    own = f"{each.package.replace('.', '_').upper()}_TORCH_EXT_VARIANT"
+    state = None if options.keep else doctor.health(into, each, **{"TORCH_EXT_VARIANT": None, own: None})
+    built = state is not None and state.built
+    if built:
+        pruning.check_cache(each, os.environ)
+    keep = options.keep or ([label] if state and not built and (label := state.chosen or state.missed) else [])
+    again = target.there(into, each.again, folder=options.target)
+    pruned = pruning.prepare(each, keep, built=built, python=os.fspath(into.python), again=again)
+    return state, pruned

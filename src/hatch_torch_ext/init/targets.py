@@ -203,20 +203,15 @@ def _target(
     has_cpu: bool,
     tag: str = "",
 ) -> Target:
-    first = cpu or cuda
+    first, other = cpu or cuda, cuda or cpu
     assert first is not None  # noqa: S101 -- the caller has one of them
-    common = _flags(first, notes)
-    added, without = Flags(), Flags()
-    sources = first.sources
-    cuda_sources: tuple[str, ...] = ()
-    cpu_sources: tuple[str, ...] = ()
-    if cpu is not None and cuda is not None:
-        sources = tuple(each for each in cpu.sources if each in cuda.sources)
-        cuda_sources = tuple(each for each in cuda.sources if each not in cpu.sources)
-        cpu_sources = tuple(each for each in cpu.sources if each not in cuda.sources)
-        everything = _flags(cuda, notes)
-        both = _common(common, everything)
-        common, added, without = both, _without(everything, both), _without(common, both)
+    assert other is not None  # noqa: S101
+    sources = tuple(each for each in first.sources if each in other.sources)
+    cuda_sources = tuple(each for each in other.sources if each not in first.sources)
+    cpu_sources = tuple(each for each in first.sources if each not in other.sources)
+    mine, theirs = _flags(first, notes), _flags(other, notes)
+    common = _common(mine, theirs)
+    added, without = _without(theirs, common), _without(mine, common)
     everywhere = (*sources, *cuda_sources, *cpu_sources)
     # An extension of setuptools is a module, unless its sources are there and say otherwise.
     is_module = any(makes_module(root, each) for each in everywhere) or not any(

@@ -121,27 +121,7 @@ def write(
     _check_folder(out)
     with tempfile.TemporaryDirectory(prefix="torch-ext-kernels-") as scratch:
         part = parts.read(path, folder=_empty(Path(scratch) / "wheel"))
-        parts.refuse_cut(part)
-        kernel = name or part.package.rpartition(".")[2].lower().replace("_", "-")
-        spaces = _namespaces(part)
-        problems = [
-            *kernelrules.problems(part, kernel, spaces, name_given=name is not None, keep_namespace=keep_namespace)
-        ]
-        licence = licence or kernelrules.licence(part)
-        if licence is None:
-            problems.append(
-                "its metadata name no licence, which a kernel's must: add `license` to [project], or give `--license`"
-            )
-        if problems:
-            raise MergeError(_problems(path, problems))
-        source = _Source(
-            part=part,
-            name=kernel,
-            version=Version(part.wheel.version).major if version is None else version,
-            licence=str(licence),
-            sha256=content.sha256(path),
-            spaces={} if keep_namespace else spaces,
-        )
+        source = _source(part, name, version, licence, keep_namespace=keep_namespace)
         kernels = [_kernel(source, built, _empty(Path(scratch) / built.variant.label)) for built in part.variants]
         with _draft(out) as draft:
             _write_all(source, kernels, draft)
@@ -151,10 +131,33 @@ def write(
         notes = tuple(kernelrules.notes(part, source.namespaces))
     return Repository(
         folder=out,
-        name=kernel,
+        name=source.name,
         version=source.version,
         variants=tuple(sorted((each.folder, each.id, each.built.variant.label) for each in kernels)),
         notes=notes,
+    )
+
+
+def _source(part: Part, name: str | None, version: int | None, licence: str | None, *, keep_namespace: bool) -> _Source:
+    """Return what the kernel is made of. Raises ``MergeError`` with all that keeps the wheel from being one."""
+    parts.refuse_cut(part)
+    kernel = name or part.package.rpartition(".")[2].lower().replace("_", "-")
+    spaces = _namespaces(part)
+    problems = [*kernelrules.problems(part, kernel, spaces, name_given=name is not None, keep_namespace=keep_namespace)]
+    licence = licence or kernelrules.licence(part)
+    if licence is None:
+        problems.append(
+            "its metadata name no licence, which a kernel's must: add `license` to [project], or give `--license`"
+        )
+    if problems:
+        raise MergeError(_problems(part.wheel.path, problems))
+    return _Source(
+        part=part,
+        name=kernel,
+        version=Version(part.wheel.version).major if version is None else version,
+        licence=str(licence),
+        sha256=content.sha256(part.wheel.path),
+        spaces={} if keep_namespace else spaces,
     )
 
 

@@ -238,7 +238,7 @@ def require_file(path: Path) -> None:
         raise WheelError(f"{path}: {reason}. Give the path of a wheel") from error
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
-        raise WheelError(f"{path}: is {what}, no file. Give the path of a wheel")
+        raise WheelError(f"{path}: is {what}, not a file. Give the path of a wheel")
 
 
 def _parse_name(path: Path) -> tuple[str, str, tuple[str, ...], str | None, str | None]:
