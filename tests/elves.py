@@ -132,18 +132,25 @@ def _version_needs(versions: Mapping[str, Sequence[str]], numbers: Mapping[str, 
     return found
 
 
-def object_file(*, undefined: Sequence[str] = (), data: bytes = b"") -> bytes:
-    """Return a relocatable file with a symbol table; ``data`` follows its tables."""
-    strings, symbols = _Strings(), bytes(24)
+def object_file(*, undefined: Sequence[str] = (), lto: Mapping[str, int] | None = None, data: bytes = b"") -> bytes:
+    """Return a relocatable file with a symbol table; ``data`` follows its tables.
+
+    ``lto`` are the symbols of GCC's own table, for ``-flto``, each with its kind.
+    """
+    strings, symbols, before = _Strings(), bytes(24), b""
     for name in undefined:
         symbols += struct.pack("<IBBHQQ", strings.add(name), 0x10, 0, 0, 0, 0)
+    for name, kind in (lto or {}).items():
+        before += name.encode() + b"\0\0" + struct.pack("<BBQI", kind, 0, 0, 10)
+    named = strings.add(".gnu.lto_.symtab.907bd008")
     places = (64, 64 + len(symbols), 64 + len(symbols) + len(strings.data))
-    tables = symbols + strings.data
+    tables = symbols + strings.data + before
     sections = bytes(64)
     sections += struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, places[0], len(symbols), 2, 1, 8, 24)
     sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, places[1], len(strings.data), 0, 0, 1, 0)
+    sections += struct.pack("<IIQQQQIIQQ", named, 1, 0, 0, places[2], len(before), 0, 0, 1, 0)
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header = struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, places[2], 0, 64, 0, 0, 64, 3, 0)
+    header = struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, places[2] + len(before), 0, 64, 0, 0, 64, 4, 2)
     return ident + header + tables + sections + data
 
 

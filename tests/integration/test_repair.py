@@ -477,6 +477,7 @@ def test_the_build_id_is_of_what_is_left(tmp_path: Path, stubs: Path) -> None:
     assert len(facts.build_id) == 40
 
 
+@pytest.mark.performs("take that option out")
 @pytest.mark.parametrize("mode", ["strip", "split", "keep"])
 def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None:
     """`split` leaves what was stripped beside the variant, and the file says where; `keep` touches nothing."""
@@ -486,6 +487,9 @@ def test_debug_symbols_are_stripped_split_or_kept(site: Site, mode: str) -> None
     assert (facts.has_debug, facts.has_symbol_table) == (mode == "keep", mode == "keep")
     separate = site.root / "work" / "e" / "debug" / "libops.so.debug"
     assert separate.exists() == (mode == "split")
+    site.repair(config=site.config(debug_symbols=mode), flags="-g -gsplit-dwarf")
+    apart = [line for line in site.said if "stays in .dwo files" in line]
+    assert len(apart) == (mode != "strip")
 
 
 @pytest.mark.performs("{} or set it to `{}`")
@@ -551,9 +555,12 @@ def test_names_that_no_wheel_can_have_or_that_it_needs(site: Site) -> None:
     (site.prefix / "_variants.py").rename(site.prefix / "variants.py")
     said = refused("a\nb.txt")
     assert said == (
-        "e: CMake installed `a\\nb.txt`, whose name is not UTF-8 or has control characters, and no wheel can hold it; "
-        "rename the file in the sources, or do not install it"
+        "e: CMake installed `a\\nb.txt`, whose name is not UTF-8 or has control characters or a backslash, and no wheel "
+        "can hold it; rename the file in the sources, or do not install it"
     )
+    (site.prefix / "a\nb.txt").rename(site.prefix / "a\\b.txt")
+    assert "or a backslash" in refused("a\\b.txt")
+    (site.prefix / "a\\b.txt").rename(site.prefix / "a\nb.txt")
     (site.prefix / "a\nb.txt").rename(site.prefix / "ab.txt")
     said = refused("pkg/data.txt", "data.txt")
     assert said == (

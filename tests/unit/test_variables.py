@@ -96,6 +96,7 @@ def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "x")
     sent = {name for name in cluster._environ("1.0") if name in TABLE}
     arguments = {"CFLAGS", "CPPFLAGS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"}
+    arguments |= {"ASMFLAGS", "ASM_NASMFLAGS", "FFLAGS", "ISPCFLAGS", "OBJCFLAGS", "OBJCXXFLAGS"}
     assert sent == {*arguments, "CMAKE_BUILD_TYPE", "CUDAARCHS", "SOURCE_DATE_EPOCH"}
 
 

@@ -102,7 +102,10 @@ def _about_cuda(error: str) -> bool:
 
 # A build's front end sets these for its own Python (pip's isolated environments use PYTHONPATH), and DESTDIR or the
 # user's generator would affect the install tree.
-_REMOVED = ("CMAKE_GENERATOR", "DESTDIR", "LANGUAGE", "__PYVENV_LAUNCHER__")
+_REMOVED = (
+    *(f"CMAKE_GENERATOR{of}" for of in ("", "_INSTANCE", "_PLATFORM", "_TOOLSET")),
+    *("DESTDIR", "LANGUAGE", "__PYVENV_LAUNCHER__"),
+)
 # Variables that affect where and how another Python finds modules, or what it runs before and after a program: the
 # interpreter that CMake starts is the entry's, with only the entry's packages.
 _OF_ANOTHER_PYTHON = (

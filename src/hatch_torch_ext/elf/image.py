@@ -8,6 +8,7 @@ built for have 64 bits and are little-endian.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,6 +34,11 @@ HIDDEN = (1, 2)
 """The visibilities of symbols that no other file sees: internal and hidden."""
 SYMBOL, SYMBOL_SIZE = "IBBHQQ", 24
 """A row of a symbol table: name, binding and type, visibility, section (0: undefined), value, size."""
+
+LTO_SYMBOLS = ".gnu.lto_.symtab."
+LTO_UNDEFINED = (2, 3)
+"""Of the kinds of symbols in it (``lto-symtab.h`` of GCC), undefined and weak undefined."""
+_LTO_SYMBOL = re.compile(rb"([^\0]*)\0[^\0]*\0(.).{13}", re.DOTALL)
 
 
 class Malformed(Exception):  # noqa: N818 - inside the reader only; callers see ElfError
@@ -132,6 +138,18 @@ class Image:
                     text = self.string((names.offset, names.size), name, "a symbol's name")
                     yield text, bool(index), other & 3 in HIDDEN or (nameless and not info >> 4)
 
+    def undefined_before_linking(self) -> Iterator[str]:
+        """Yield the symbols that an object file needs which GCC compiled with ``-flto``: its .symtab has none of them.
+
+        Each is a name and that of its group, each with a zero byte, then kind, visibility, size and slot.
+        """
+        for section in self.sections:
+            if section.name.startswith(LTO_SYMBOLS):
+                table = self.bytes(section.offset, section.size, section.name)
+                for match in _LTO_SYMBOL.finditer(table):
+                    if match[2][0] in LTO_UNDEFINED:
+                        yield match[1].decode("utf-8", "backslashreplace")
+
     def offset_of(self, address: int, what: str) -> tuple[int, int]:
         """Return the file offset of ``address``, and how many bytes of its segment follow it."""
         for segment in self.segments:
@@ -198,10 +216,12 @@ def undefined_of_members(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
     with path.open("rb") as stream:
         for name, size in _members(stream):
             try:
-                symbols = list(Image(stream.read(size)).symbols())
+                image = Image(stream.read(size))
+                symbols = [symbol for symbol, is_defined, _ in image.symbols() if not is_defined]
+                symbols += image.undefined_before_linking()
             except Malformed:
                 symbols = []
-            yield name, frozenset(symbol for symbol, is_defined, _ in symbols if not is_defined)
+            yield name, frozenset(symbols)
 
 
 def _members(stream: BinaryIO) -> Iterator[tuple[str, int]]:

@@ -52,6 +52,10 @@ TABLE = MappingProxyType(
         "CMAKE_BUILD_TYPE": _MADE_FROM | Use.VALUE,
         "CMAKE_TOOLCHAIN_FILE": Use.COMPILE,
         "SOURCE_DATE_EPOCH": Use.COMPILE | Use.VALUE,
+        # the same of other languages, https://cmake.org/cmake/help/latest/manual/cmake-env-variables.7.html
+        **dict.fromkeys(("ASM", "ASM_NASM", "FC", "ISPC", "OBJC", "OBJCXX"), Use.COMPILE),
+        **dict.fromkeys(("ASMFLAGS", "FFLAGS", "OBJCFLAGS", "OBJCXXFLAGS"), Use.COMPILE | Use.FLAGS),
+        **dict.fromkeys(("ASM_NASMFLAGS", "ISPCFLAGS"), Use.COMPILE | Use.VALUE),
         # https://gcc.gnu.org/onlinedocs/gcc/Environment-Variables.html, https://clang.llvm.org/docs/UsersManual.html
         "CCC_OVERRIDE_OPTIONS": Use.COMPILE,
         "COMPILER_PATH": Use.COMPILE,

@@ -65,6 +65,11 @@ def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Bui
         raise RepairError(job.entry.name, str(error)) from error
     for line in (*_idle_globs(job.config, found), *_left_out(job.config, described), *_in_sources(job, tree, links)):
         report(line)
+    if job.config.debug_symbols != "strip" and (apart := _debug_information_apart(tree)):
+        report(
+            f"{apart} is compiled with -gsplit-dwarf: its debug information stays in .dwo files of the build folder, "
+            f'and `debug-symbols = "{job.config.debug_symbols}"` gives none of it; take that option out'
+        )
     ties = _ties(job, tree, found, links, linker, report=report)
     written = Writer(job, label=identity.label, ties=ties, root=root).write(links)
     acting = _acting(links, ties, job.config)
@@ -84,6 +89,11 @@ def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Bui
         package_files=_package_files(job.entry, found, described, linker),
         excluded=tuple(sorted([*linker.excluded.items(), *_excluded(variant, linker, ties, job)])),
     )
+
+
+def _debug_information_apart(tree: InstallTree) -> str:
+    """Return the first target, with its language, whose debug information is not in the files that the linker makes."""
+    return next((target for target, flags in tree.flags if "-gsplit-dwarf" in flags.split()), "")
 
 
 def _ties(

@@ -147,11 +147,11 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
     """Yield each real file with the places that lead to it, its own first."""
     groups: dict[Path, list[str]] = defaultdict(list)
     for relative in tree.files:
-        if not relative.isprintable():
+        if not relative.isprintable() or "\\" in relative:
             raise RepairError(
                 entry,
-                f"CMake installed `{escape.name(relative)}`, whose name is not UTF-8 or has control characters, and "
-                "no wheel can hold it; rename the file in the sources, or do not install it",
+                f"CMake installed `{escape.name(relative)}`, whose name is not UTF-8 or has control characters or a "
+                "backslash, and no wheel can hold it; rename the file in the sources, or do not install it",
             )
         path = tree.prefix / relative
         try:

@@ -19,8 +19,9 @@ endif()
 # Paths of this machine are kept out of every object: two builds in different folders give the same bytes.
 # Directory options, not CMAKE_CXX_FLAGS: projects overwrite those.
 foreach(_torch_ext_map IN LISTS TorchExt_PREFIX_MAP)
-  add_compile_options("$<$<COMPILE_LANG_AND_ID:C,GNU,Clang>:-ffile-prefix-map=${_torch_ext_map}>")
-  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-ffile-prefix-map=${_torch_ext_map}>")
+  foreach(_torch_ext_option IN ITEMS C,GNU,Clang CXX,GNU,Clang ASM,GNU,Clang OBJC,GNU,Clang OBJCXX,GNU,Clang Fortran,GNU)
+    add_compile_options("$<$<COMPILE_LANG_AND_ID:${_torch_ext_option}>:-ffile-prefix-map=${_torch_ext_map}>")
+  endforeach()
 endforeach()
 foreach(_torch_ext_map IN LISTS TorchExt_CUDA_PREFIX_MAP)
   string(REPLACE "," "\\," _torch_ext_option "-ffile-prefix-map=${_torch_ext_map}") # nvcc parts options at commas
