@@ -344,12 +344,41 @@ def test_a_module_that_cannot_be_imported_by_its_name(
         assert found[0].message == f"exports {entries[0]}, so Python cannot import it as `{file}`"
 
 
+@pytest.mark.performs("If the module is safe without the GIL")
+def test_a_module_that_switches_the_gil_on(make: Making, tmp_path: Path) -> None:
+    """The file or the sources say that it runs without; of a pybind11 module only the sources can."""
+    name = "_C.cpython-314t-x86_64-linux-gnu.so"
+
+    def codes(frees_gil: bool | None, name: str = name, **parts: object) -> list[str]:
+        subject = Subject(variant="label", binaries=(module(make, name, **parts),), frees_gil=frees_gil)
+        return [found.code for found in python.check(subject)]
+
+    assert [codes(said) for said in (None, False, True)] == [["gil-enabled"], ["gil-enabled"], []]
+    assert codes(False, "_C.cpython-314-x86_64-linux-gnu.so") == []
+    assert codes(False, data=python.NOT_USED) == codes(False, undefined=(python.SET_GIL,)) == []
+    pybind11 = b"\0Python version mismatch: module was compiled for Python %s\0003.14\0"
+    assert [codes(said, data=pybind11) for said in (None, False, True)] == [[], ["gil-enabled"], []]
+
+    sources = tmp_path / "project" / "csrc"
+    sources.mkdir(parents=True)
+    said = []
+    for text in ("PYBIND11_MODULE(_C, m) {", "PYBIND11_MODULE(_C, m, py::mod_gil_not_used()) {"):
+        (sources / "module.cpp").write_text(text, encoding="utf-8")
+        said.append(python.frees_gil(sources.parent, sources, sources.parent / "build"))
+    assert said == [False, True]
+
+
 @pytest.mark.parametrize(
     ("name", "parts", "promised", "found"),
     [
         ("_C.cpython-311-x86_64-linux-gnu.so", {}, "cp311", []),
         ("_C.so", {}, "cp311", []),
-        ("_C.cpython-313t-x86_64-linux-gnu.so", {"undefined": ("_Py_DecRefShared",)}, "cp313t", []),
+        (
+            "_C.cpython-313t-x86_64-linux-gnu.so",
+            {"undefined": ("_Py_DecRefShared", python.SET_GIL)},
+            "cp313t",
+            [],
+        ),
         (
             "_C.cpython-312-x86_64-linux-gnu.so",
             {},

@@ -98,6 +98,12 @@ CODES = {
         remedy="Register under the name of your package: TORCH_LIBRARY(my_package, m). Two packages with one "
         "namespace cannot meet.",
     ),
+    "gil-enabled": Code(
+        warning=True,
+        remedy="If the module is safe without the GIL, say so: the slot {Py_mod_gil, Py_MOD_GIL_NOT_USED} or "
+        "PyUnstable_Module_SetGIL in C, py::mod_gil_not_used() in pybind11, FREE_THREADED in nanobind, "
+        "freethreading_compatible in Cython. Else leave free-threaded Pythons out of the matrix.",
+    ),
     "isa-level": Code(
         warning=True,
         remedy="Leave out -Wl,-z,x86-64-v3 (LDFLAGS) and -mneeded, or put the code that needs such processors into a "

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+import struct
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
 from hatch_torch_ext.audit.subject import PYTHON_MODULE_ENTRY
-from hatch_torch_ext.facts import owners
+from hatch_torch_ext.facts import owners, project
 from hatch_torch_ext.facts.content import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from abi3info.models import Data, Function  # type: ignore[import-untyped]
 
@@ -50,6 +51,21 @@ abi3info states when a function entered the limited API, which can be releases l
 FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount", "_Py_DecRefSharedDebug"})
 """Reference counting that only free-threaded builds export; their headers inline it everywhere."""
 
+SET_GIL = "PyUnstable_Module_SetGIL"
+NOT_USED = struct.pack("<QQ", 4, 1)
+"""``{Py_mod_gil, Py_MOD_GIL_NOT_USED}`` in the table of slots of a module that is initialised in phases."""
+_FREES_GIL = re.compile(
+    r"(?i:gil_not_used)|PyUnstable_Module_SetGIL|freethreading_compatible|\bFREE_THREADED\b|Py_mod_gil\b"
+)
+"""The ways in which C, pybind11, Cython and nanobind say that a module runs without the GIL."""
+MAX_SOURCE = 1 << 22
+
+
+def frees_gil(root: Path, source: Path, work: Path) -> bool:
+    """Return whether a file that the project is built from says of a module that it runs without the GIL."""
+    files = (Path(path) for path in project.build_inputs(root, source, work))
+    return any(_FREES_GIL.search(project.text(path)) for path in files if path.stat().st_size <= MAX_SOURCE)
+
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Check what every file of ``subject`` needs of Python."""
@@ -68,6 +84,8 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield from _limited(binary, symbols, subject)
         elif suffix:
             yield from _compiled_for(binary, suffix["cpython"], symbols, subject)
+            if suffix["cpython"].endswith("t"):
+                yield from _gil(binary, subject)
 
 
 def _pybind11(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
@@ -153,6 +171,22 @@ def _compiled_for(binary: AuditedBinary, tag: str, symbols: list[str], subject: 
         yield finding(
             "python-tag", binary.place, f"is named as a module for cp{tag}, but {trace}", variant=subject.variant
         )
+
+
+def _gil(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
+    """Find a module that does not say that it runs without the GIL; what the sources say counts too.
+
+    pybind11 fills its table of slots when the module is imported: without the sources, its modules pass.
+    """
+    if subject.frees_gil or SET_GIL in binary.symbols:
+        return
+    every = [NOT_USED] if subject.frees_gil is False else [NOT_USED, _PYBIND_CHECK]
+    if not any(word in data for data in windows(binary.elf.path) for word in every):
+        message = (
+            "does not say that it runs without the GIL: when it is imported, the free-threaded Python switches the GIL "
+            "on for the whole process"
+        )
+        yield finding("gil-enabled", binary.place, message, variant=subject.variant)
 
 
 def _limited(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Iterator[Finding]:

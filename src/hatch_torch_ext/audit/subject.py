@@ -100,6 +100,8 @@ class Subject:
     """The CUDA version of the compiler, if it is newer than torch's."""
     pybind11_internals: frozenset[int] = frozenset()
     """The versions of pybind11's internals in torch's own headers; empty if these are not available."""
+    frees_gil: bool | None = None
+    """Whether the sources of a build for a free-threaded Python say that a module runs without the GIL."""
     provided: frozenset[str] = frozenset()
     """Further names of libraries that the user's torch, its requirements or the system provide."""
     external: Mapping[str, str] = field(default_factory=dict)

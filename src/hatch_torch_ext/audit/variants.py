@@ -77,8 +77,9 @@ def audit_variant(
 
 def _subject(built: BuiltVariant, job: Job, tree: InstallTree) -> Subject:
     """Return what is known of the variant besides its files and the exports of torch."""
-    sdk, toolkit = job.sdk, job.toolchain.toolkit
-    cross = job.config.cross_for(built.variant.machine)
+    config, sdk, toolkit = job.config, job.sdk, job.toolchain.toolkit
+    free_threaded = job.environment.interpreter.tag.endswith("t")
+    cross = config.cross_for(built.variant.machine)
     return Subject(
         **facts(built.variant),
         binaries=(),
@@ -89,6 +90,7 @@ def _subject(built: BuiltVariant, job: Job, tree: InstallTree) -> Subject:
         cuda_runtime=None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         pybind11_internals=_pybind11_internals(sdk),
+        frees_gil=python.frees_gil(config.root, config.source, job.folder.parent) if free_threaded else None,
         beside=_beside(built, sdk),
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
         sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,
