@@ -555,8 +555,8 @@ def test_names_that_no_wheel_can_have_or_that_it_needs(site: Site) -> None:
     (site.prefix / "_variants.py").rename(site.prefix / "variants.py")
     said = refused("a\nb.txt")
     assert said == (
-        "e: CMake installed `a\\nb.txt`, whose name is not UTF-8 or has control characters or a backslash, and no wheel "
-        "can hold it; rename the file in the sources, or do not install it"
+        "e: CMake installed `a\\nb.txt`, whose name is not UTF-8 or has control characters or a backslash, and no "
+        "wheel can hold it; rename the file in the sources, or do not install it"
     )
     (site.prefix / "a\nb.txt").rename(site.prefix / "a\\b.txt")
     assert "or a backslash" in refused("a\\b.txt")

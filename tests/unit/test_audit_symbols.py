@@ -349,15 +349,15 @@ def test_a_module_that_switches_the_gil_on(make: Making, tmp_path: Path) -> None
     """The file or the sources say that it runs without; of a pybind11 module only the sources can."""
     name = "_C.cpython-314t-x86_64-linux-gnu.so"
 
-    def codes(frees_gil: bool | None, name: str = name, **parts: object) -> list[str]:
-        subject = Subject(variant="label", binaries=(module(make, name, **parts),), frees_gil=frees_gil)
+    def codes(*, said: bool | None = False, name: str = name, **parts: object) -> list[str]:
+        subject = Subject(variant="label", binaries=(module(make, name, **parts),), frees_gil=said)
         return [found.code for found in python.check(subject)]
 
-    assert [codes(said) for said in (None, False, True)] == [["gil-enabled"], ["gil-enabled"], []]
-    assert codes(False, "_C.cpython-314-x86_64-linux-gnu.so") == []
-    assert codes(False, data=python.NOT_USED) == codes(False, undefined=(python.SET_GIL,)) == []
+    assert [codes(said=said) for said in (None, False, True)] == [["gil-enabled"], ["gil-enabled"], []]
+    assert codes(name="_C.cpython-314-x86_64-linux-gnu.so") == []
+    assert codes(data=python.NOT_USED) == codes(undefined=(python.SET_GIL,)) == []
     pybind11 = b"\0Python version mismatch: module was compiled for Python %s\0003.14\0"
-    assert [codes(said, data=pybind11) for said in (None, False, True)] == [[], ["gil-enabled"], []]
+    assert [codes(said=said, data=pybind11) for said in (None, False, True)] == [[], ["gil-enabled"], []]
 
     sources = tmp_path / "project" / "csrc"
     sources.mkdir(parents=True)
