@@ -113,10 +113,10 @@ def _opened_by_its_python(library: AuditedBinary, subject: Subject) -> bool:
         return False
     if not subject.ours:  # a wheel for one Python: its tag says so, whatever it contains
         return True
-    return _serves_modules_alone(library, subject) or any(item.is_module for item in subject.binaries)
+    return _serves_only_modules(library, subject) or any(item.is_module for item in subject.binaries)
 
 
-def _serves_modules_alone(library: AuditedBinary, subject: Subject) -> bool:
+def _serves_only_modules(library: AuditedBinary, subject: Subject) -> bool:
     """Return whether only modules need ``library``: the Python that opens them then opens it."""
     names = {library.name, library.elf.soname}
     users = [binary for binary in subject.binaries if not names.isdisjoint(binary.elf.needed)]

@@ -7,7 +7,6 @@ import keyword
 import re
 import sys
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RESOURCES = Path(__file__).parent.parent / "resources"
-TEMPLATES = RESOURCES / "fresh"
 REMARKS = {"python": "  # a module is built for each Python: add those that your users have"}
 """Comments in the matrix, by variable."""
 OF_CUDA = (
@@ -72,7 +70,7 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
 
 def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str]]:
     def template(source: str) -> str:
-        text = (TEMPLATES / source).read_text(encoding="utf-8")
+        text = (RESOURCES / "fresh" / source).read_text(encoding="utf-8")
         for words in OF_CUDA if not choices.cuda else ():
             text = text.replace(*words)
         return text.replace("fresh_package", package).replace("fresh-package", name)
@@ -235,7 +233,7 @@ def workflow_texts(place: Path = Path()) -> dict[str, str]:
 
     A project in a subfolder has its own callers, since there may be several, and tags with its name.
     """
-    ours = resources.files("hatch_torch_ext") / "resources" / "ci"
+    ours = RESOURCES / "ci"
     found = {
         file: (ours / file).read_text("utf-8").replace(f": {UNPINNED}\n", f": {UNPINNED}=={__version__}\n")
         for file in (*REUSABLE, *CALLERS)

@@ -42,7 +42,27 @@ if TYPE_CHECKING:
     Whole: TypeAlias = Callable[[Mapping[str, Any]], object]
     Report: TypeAlias = Callable[[str], None]
 
+__all__ = [
+    "MARKER",
+    "VARIABLE",
+    "NotPrivateError",
+    "RecordError",
+    "Store",
+    "opened",
+    "path",
+    "private",
+    "record",
+    "release",
+    "remove",
+    "usable",
+    "using",
+]
 
+VARIABLE = "HATCH_TORCH_EXT_CACHE"
+LEFT_OVER = 24 * 3600.0
+"""Age in seconds from which an unfinished folder counts as abandoned, on a file system without locks."""
+FAULTS = (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RecursionError, MemoryError)
+"""What reading a damaged record can raise."""
 Value = TypeVar("Value")
 ANSWERS = "resolved"
 DAY = 24 * 3600.0
@@ -60,67 +80,6 @@ class Answer(Generic[Value]):
     def is_fresh(self) -> bool:
         """Return whether the index need not be asked again."""
         return 0 <= time.time() - self.time < DAY
-
-
-def put(root: Path, data: bytes, folder: Path, name: str) -> None:
-    """Write the new file ``name`` below ``folder``, as one more hard link to the file in ``root`` with the same bytes.
-
-    It is called ten thousand times for one SDK. Paths are strings here because ``pathlib`` would take half of the time.
-    """
-    target = f"{folder}/{name}"
-    digest = hashlib.sha256(data).hexdigest()
-    blob = f"{root}/blobs/{digest[:2]}/{digest}"
-    there = _holds(blob, data)
-    if there:
-        try:
-            _with_parent(target, lambda: os.link(blob, target, follow_symlinks=False))
-        except OSError:  # no hard links on this file system, too many of this file, or the blob was pruned in between
-            pass
-        else:
-            return
-
-    def write() -> None:
-        with open(target, "xb", opener=_read_only) as stream:
-            stream.write(data)
-
-    _with_parent(target, write)
-    if there is None:
-        with contextlib.suppress(OSError):
-            _with_parent(blob, lambda: os.link(target, blob))
-
-
-def _holds(blob: str, data: bytes) -> bool | None:
-    """Return whether the blob has the bytes ``data``, or None if it does not exist. One with other bytes is removed."""
-    try:
-        descriptor = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        descriptor = -1
-    if descriptor != -1:
-        with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123
-            status = os.fstat(descriptor)
-            trusted = status.st_uid == os.geteuid() and not status.st_mode & OTHERS_MAY_WRITE
-            if trusted and stat.S_ISREG(status.st_mode) and status.st_size == len(data):
-                read = b"".join(iter(lambda: stream.read(1 << 20), b""))
-                if read == data:
-                    return True
-    with contextlib.suppress(OSError):
-        os.unlink(blob)  # noqa: PTH108 -- a text
-    return None
-
-
-def _with_parent(path: str, make: Callable[[], None]) -> None:
-    """Call ``make``, which creates the file ``path``; create its parent folders only if they are missing."""
-    try:
-        make()
-    except FileNotFoundError:
-        os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
-        make()
-
-
-def _read_only(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o444)
 
 
 _leases: dict[str, int] = {}
@@ -145,36 +104,13 @@ def release() -> None:
         _leases.clear()
 
 
-def hold(folder: Path, lease: int) -> None:
+def _hold(folder: Path, lease: int) -> None:
     """Keep the lock ``lease`` on ``folder`` until ``release``."""
     with _leasing:
         previous = _leases.pop(str(folder), None)
         _leases[str(folder)] = lease
     if previous is not None:
         os.close(previous)
-
-
-__all__ = [
-    "MARKER",
-    "VARIABLE",
-    "NotPrivateError",
-    "RecordError",
-    "Store",
-    "opened",
-    "path",
-    "private",
-    "record",
-    "release",
-    "remove",
-    "usable",
-    "using",
-]
-
-VARIABLE = "HATCH_TORCH_EXT_CACHE"
-LEFT_OVER = 24 * 3600.0
-"""Age in seconds from which an unfinished folder counts as abandoned, on a file system without locks."""
-FAULTS = (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RecursionError, MemoryError)
-"""What reading a damaged record can raise."""
 
 
 class Store:
@@ -204,7 +140,7 @@ class Store:
         except FAULTS:
             pass
         else:
-            hold(folder, lease)
+            _hold(folder, lease)
             with contextlib.suppress(OSError):
                 os.utime(folder / MARKER)
             return folder, marker
@@ -256,7 +192,7 @@ class Store:
                 made.rename(final)
                 final.chmod(0o555)
                 if (lease := locks.take(final, shared=True)) is not None:
-                    hold(final, lease)
+                    _hold(final, lease)
         return final, content
 
     @contextlib.contextmanager
@@ -275,11 +211,33 @@ class Store:
             os.close(lease)
 
     def put(self, data: bytes, folder: Path, name: str) -> None:
-        """Write the new file ``name`` below ``folder``.
+        """Write the new file ``name`` below ``folder``: as a hard link, if the store has a file with the same bytes.
 
-        If the store has a file with the same bytes, it is a hard link to it.
+        It is called ten thousand times for one SDK. Paths are strings here because ``pathlib`` would take half of the
+        time.
         """
-        put(self.root, data, folder, name)
+        target = f"{folder}/{name}"
+        digest = hashlib.sha256(data).hexdigest()
+        blob = f"{self.root}/blobs/{digest[:2]}/{digest}"
+        there = _holds(blob, data)
+        if there:
+            try:
+                _with_parent(target, lambda: os.link(blob, target, follow_symlinks=False))
+            except (
+                OSError
+            ):  # no hard links on this file system, too many of this file, or the blob was pruned in between
+                pass
+            else:
+                return
+
+        def write() -> None:
+            with open(target, "xb", opener=_read_only) as stream:
+                stream.write(data)
+
+        _with_parent(target, write)
+        if there is None:
+            with contextlib.suppress(OSError):
+                _with_parent(blob, lambda: os.link(target, blob))
 
     def text(self, kind: str, name: str) -> bytes | None:
         """Return the small record ``name``, or None. A symbolic link and a record of another user count as absent."""
@@ -407,3 +365,37 @@ def _make_read_only(folder: Path) -> None:
     for parent, _, _ in os.walk(folder, topdown=False):
         if Path(parent) != folder:  # renaming a folder needs it writable
             Path(parent).chmod(0o555)
+
+
+def _holds(blob: str, data: bytes) -> bool | None:
+    """Return whether the blob has the bytes ``data``, or None if it does not exist. One with other bytes is removed."""
+    try:
+        descriptor = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        descriptor = -1
+    if descriptor != -1:
+        with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123
+            status = os.fstat(descriptor)
+            trusted = status.st_uid == os.geteuid() and not status.st_mode & OTHERS_MAY_WRITE
+            if trusted and stat.S_ISREG(status.st_mode) and status.st_size == len(data):
+                read = b"".join(iter(lambda: stream.read(1 << 20), b""))
+                if read == data:
+                    return True
+    with contextlib.suppress(OSError):
+        os.unlink(blob)  # noqa: PTH108 -- a text
+    return None
+
+
+def _with_parent(path: str, make: Callable[[], None]) -> None:
+    """Call ``make``, which creates the file ``path``; create its parent folders only if they are missing."""
+    try:
+        make()
+    except FileNotFoundError:
+        os.makedirs(path.rpartition("/")[0], exist_ok=True)  # noqa: PTH103
+        make()
+
+
+def _read_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o444)
