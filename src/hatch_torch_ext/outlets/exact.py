@@ -88,7 +88,7 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[IndexedWheel, ...]:
         for part, made in wheels_of:
             for name, (layout, version) in made.items():
                 others = sorted(other for other in made if other != name)
-                writing.write(part, layout, out=files, version=version, others=others)
+                writing.write(part, layout, writing.Release(version=version), out=files, others=others)
     served = tuple(_served(path) for path in sorted(files.glob("*.whl")))
     _write_pages(out, served)
     return served
@@ -103,7 +103,7 @@ def _wheels(part: Part) -> dict[str, tuple[Layout, str]]:
         layouts = [(variant, layout) for variant, layout, _ in again] if whole else _layouts(part)
         for variant, layout in layouts:
             version = parts.with_local(part.wheel.version, local_version(variant, whole=whole))
-            found[writing.file_name(part, layout, version=version)].append((variant, layout, version))
+            found[writing.file_name(part, layout, writing.Release(version=version))].append((variant, layout, version))
     for name, several in found.items():
         if len(several) > 1:
             labels = ", ".join(variant.label for variant, _, _ in several)

@@ -185,7 +185,8 @@ def write(
         drafts = []
         for part, layout_of in extended:
             number = str(int(re.sub(r"\D.*", "", part.wheel.build or "0")) + 1)
-            draft = writing.write(part, layout_of, out=aside, version=part.wheel.version, build=number, read=added)
+            release = writing.Release(version=part.wheel.version, build=number)
+            draft = writing.write(part, layout_of, release, out=aside, read=added)
             audit(draft, part, layout_of)
             drafts.append((draft, out / draft.name))
         for draft, target in drafts:

@@ -43,16 +43,16 @@ def merge_by_machine(paths: Sequence[Path], *, out: Path, each: bool) -> tuple[P
         machines = sorted({built.variant.machine for built in variants}) if each else [None]
         groups = [[built for built in variants if machine in {None, built.variant.machine}] for machine in machines]
         layouts = merge.alike([relaid(group, read) for group in groups])
-        version = first.public_version
-        return tuple(writing.write(first, layout, out=out, version=version, read=read) for layout in layouts)
+        release = writing.Release(version=first.public_version)
+        return tuple(writing.write(first, layout, release, out=out, read=read) for layout in layouts)
 
 
 def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:
     """Write the partial wheel at ``path`` into ``out`` under the version of part ``number`` of ``count``."""
     with tempfile.TemporaryDirectory(prefix="torch-ext-part-") as folder:
         part = parts.read(path, folder=Path(folder))
-        version = partials.partial_version(part.wheel.version, number, count)
-        return writing.write(part, relaid(part.variants, [part], partial=part.partial), out=out, version=version)
+        release = writing.Release(version=partials.partial_version(part.wheel.version, number, count))
+        return writing.write(part, relaid(part.variants, [part], partial=part.partial), release, out=out)
 
 
 def relaid(

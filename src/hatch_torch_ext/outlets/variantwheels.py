@@ -58,21 +58,20 @@ def cut(path: Path, *, out: Path) -> VariantWheels:
                 f"installer could choose, and the wheel as it is serves all of them"
             )
         written = []
-        version = part.wheel.version
         properties = {label: _properties(variants) for label, variants in groups.items()}
         known = (built.variant.runs_on.provider for built in part.variants)
         providers = tuple(dict.fromkeys(each for each in known if each is not None))
         layouts = {label: relaid(variants, [part]) for label, variants in groups.items()}
-        names = {label: writing.file_name(part, layouts[label], version=version, label=label) for label in groups}
+        releases = {label: writing.Release(version=part.wheel.version, label=label) for label in groups}
+        names = {label: writing.file_name(part, layouts[label], release) for label, release in releases.items()}
         for label, layout in layouts.items():
             own = _variant_json({label: properties[label]}, providers)
             described = json.dumps(own, indent=2, sort_keys=True) + "\n"
             wheel = writing.write(
                 part,
                 layout,
+                releases[label],
                 out=out,
-                version=version,
-                label=label,
                 dist_info={"variant.json": described.encode()},
                 others=[name for other, name in names.items() if other != label],
             )

@@ -73,36 +73,36 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
-    """What the wheel is called: ``info`` is its ``.dist-info`` folder."""
+class Release:
+    """What the wheel is a release of: ``version`` may have a local part, ``label`` is that of PEP 825."""
 
-    info: str
     version: str
-    build: str | None
+    label: str | None = None
+    build: str | None = None
+    """The build number, if it is not that of the part."""
+
+    def dist_info(self, part: Part) -> str:
+        """Return the name of the wheel's ``.dist-info`` folder."""
+        return f"{part.wheel.path.name.split('-')[0]}-{self.version}.dist-info"
 
 
 def write(
     part: Part,
     layout: Layout,
+    release: Release,
     *,
     out: Path,
-    version: str,
-    label: str | None = None,
-    build: str | None = None,
     dist_info: Mapping[str, bytes] | None = None,
     others: Sequence[str] = (),
     read: Sequence[Part] = (),
 ) -> Path:
     """Write the wheel of the author's members of ``part`` and of ``layout`` into the folder ``out``; return its path.
 
-    ``version`` may have a local part; ``label`` is that of PEP 825; ``build`` the build number, that of ``part`` unless
-    another is given. ``dist_info`` are further files for ``.dist-info``; ``others`` are the wheels with the variants
-    that this one lacks, for the loader's messages; ``read`` are the wheels, besides ``part``, that have files of the
-    layout. A file of that name is replaced atomically.
+    ``dist_info`` are further files for ``.dist-info``; ``others`` are the wheels with the variants that this one lacks,
+    for the loader's messages; ``read`` are the wheels, besides ``part``, that have files of the layout. A file of that
+    name is replaced atomically.
     """
-    info = f"{part.wheel.path.name.split('-')[0]}-{version}.dist-info"
-    build = build or part.wheel.build
-    target = out / file_name(part, layout, version=version, label=label, build=build)
+    target = out / file_name(part, layout, release)
     check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     record = io.StringIO()
@@ -112,8 +112,7 @@ def write(
         atomic.replacing(target) as draft,
         zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
-        named = _Named(info=info, version=version, build=build)
-        for file in _files(part, layout, named, dist_info=dist_info or {}, others=others):
+        for file in _files(part, layout, release, dist_info=dist_info or {}, others=others):
             if isinstance(file.data, Path) and (kept := there.get(file.data)) is not None:
                 kept.copy(archive, file.info)
                 sha256, size = bytes.fromhex(kept.member.sha256), kept.member.size
@@ -121,7 +120,7 @@ def write(
                 sha256, size = _add(archive, file)
             digest = base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
             lines.writerow((file.path, f"sha256={digest}", str(size)))
-        own = f"{info}/RECORD"
+        own = f"{release.dist_info(part)}/RECORD"
         lines.writerow((own, "", ""))
         like = part.member(f"{part.wheel.dist_info}/RECORD")
         _add(archive, _File(path=own, data=record.getvalue().encode(), like=like, whole=True))
@@ -139,13 +138,13 @@ def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="torch-ext-machines-") as folder:
         part = parts.read(wheel, folder=Path(folder))
         for layout in layouts:
-            yield write(part, layout, out=wheel.parent, version=part.wheel.version)
+            yield write(part, layout, Release(version=part.wheel.version), out=wheel.parent)
 
 
-def file_name(part: Part, layout: Layout, *, version: str, label: str | None = None, build: str | None = None) -> str:
+def file_name(part: Part, layout: Layout, release: Release) -> str:
     """Return the name of the wheel that ``write`` makes."""
-    name, number = part.wheel.path.name.split("-")[0], build or part.wheel.build
-    return f"{'-'.join(filter(None, [name, version, number, layout.tag, label]))}.whl"
+    name, number = part.wheel.path.name.split("-")[0], release.build or part.wheel.build
+    return f"{'-'.join(filter(None, [name, release.version, number, layout.tag, release.label]))}.whl"
 
 
 def pack(target: Path, dist_info: str, members: Iterable[tuple[MemberInfo, bytes]]) -> None:
@@ -174,7 +173,7 @@ def _add(archive: zipfile.ZipFile, file: _File) -> tuple[bytes, int]:
 
 
 def _files(
-    part: Part, layout: Layout, named: _Named, *, dist_info: Mapping[str, bytes], others: Sequence[str]
+    part: Part, layout: Layout, release: Release, *, dist_info: Mapping[str, bytes], others: Sequence[str]
 ) -> Iterator[_File]:
     """Yield every member but RECORD: the author's, then what the build added, in its place, then the metadata."""
     old = f"{part.wheel.dist_info}/"
@@ -191,10 +190,10 @@ def _files(
     for member in part.members:
         name = member.path.removeprefix(old)
         if member.path.startswith(old) and name not in {"RECORD", "variant.json"}:
-            yield _metadata(part, layout, member, name, named)
+            yield _metadata(part, layout, member, name, release)
             if name == "WHEEL":
                 for extra, data in sorted(dist_info.items()):
-                    yield _File(path=f"{named.info}/{extra}", data=data, like=member, whole=True)
+                    yield _File(path=f"{release.dist_info(part)}/{extra}", data=data, like=member, whole=True)
 
 
 def _kept(part: Part, member: MemberInfo) -> _File:
@@ -215,16 +214,17 @@ def _ours(part: Part, layout: Layout, others: Sequence[str]) -> Iterator[_File]:
     yield _File(path=manifest.path, data=layout.manifest.encode(), like=manifest)
 
 
-def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, named: _Named) -> _File:
+def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, release: Release) -> _File:
     data = _read(part, member.path)
-    path = f"{named.info}/{name}"
+    path = f"{release.dist_info(part)}/{name}"
     if name == "METADATA":
-        return _File(path=path, data=_core_metadata(data, part, layout, named.version), like=member, whole=True)
+        return _File(path=path, data=_core_metadata(data, part, layout, release.version), like=member, whole=True)
     if name == "WHEEL":
         lines = data.decode("utf-8", "surrogateescape").split("\n")
         kept = [line for line in lines if line and not line.startswith(("Tag:", "Build:"))]
         tags = [f"Tag: {tag}" for tag in sorted(map(str, parse_tag(layout.tag)))]
-        number = [f"Build: {named.build}"] if named.build is not None else []
+        build = release.build or part.wheel.build
+        number = [f"Build: {build}"] if build is not None else []
         return _File(
             path=path,
             data=("\n".join([*kept, *tags, *number]) + "\n").encode("utf-8", "surrogateescape"),
