@@ -686,21 +686,31 @@ def test_libraries_of_another_torch_are_named(torch: Torch, tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1].endswith("undefined symbol: it_is_not_there")
 
 
-@pytest.mark.performs("pyinstaller --collect-all")
-def test_a_frozen_program_without_the_package_s_files_is_explained(torch: Torch, binaries: Path) -> None:
-    """pyinstaller#7803: PyInstaller took only the Python files; the command of the remedy takes all."""
-    place = install(torch.site, "my_pkg", binaries / "libops.so") / "it" / "libops.so"
-    place.rename(place.with_suffix(".left"))
-    frozen = "import sys; sys.frozen = True; import my_pkg; print('it works')"
-    said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
-    assert said.endswith("Repair it: make the program again: pyinstaller --collect-all my_pkg, without --strip")
-    helper = place.parent.parent / "help.py"
-    helper.rename(helper.with_suffix(".left"))  # PyInstaller takes only what is imported
-    said = torch.run("-c", frozen, check=False).stderr.splitlines()[-1]
-    assert said.endswith("make the program again: pyinstaller --collect-all my_pkg, without --strip)")
-    helper.with_suffix(".left").rename(helper)
-    place.with_suffix(".left").rename(place)
-    assert torch.run("-c", frozen).stdout == "it works\n"
+@pytest.mark.performs("pyinstaller --add-data")
+def test_a_frozen_program_without_the_package_s_files_is_explained(
+    torch: Torch, binaries: Path, tmp_path: Path
+) -> None:
+    """pyinstaller#7803: PyInstaller took only the Python files, of which help.py is none; the remedy takes all.
+
+    Its `--collect-all` takes no Python module from a folder that is no package, so it is not the remedy.
+    """
+    install(torch.site, "my_pkg", binaries / "libops.so", binaries / "_C.so")
+    program = Torch(torch.python, tmp_path / "program")
+    shutil.copytree(torch.site, program.site, ignore=shutil.ignore_patterns("_torch_ext"))
+    frozen = "import sys; sys.frozen = True; import my_pkg._C; print('it works')"
+    said = program.run("-c", frozen, check=False).stderr.splitlines()[-1]
+    remedy = "make the program again with all of my_pkg/_torch_ext, without --strip: "
+    head, _, added = said.partition(remedy)
+    assert "help.py, which explains more, is missing" in head
+    show = f"printf %s {added.removeprefix('pyinstaller --add-data ').removesuffix(')')}"
+    environ = {**os.environ, "PYTHONPATH": str(torch.site), "PATH": f"{torch.python.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", show], env=environ, check=True, capture_output=True, text=True)
+    source, _, place = done.stdout.partition(":")
+    shutil.copytree(source, program.site / place)
+    assert program.run("-c", frozen).stdout == "it works\n"
+    next((program.site / place).glob("it/libops.so")).unlink()
+    said = program.run("-c", frozen, check=False).stderr.splitlines()[-1]
+    assert said.endswith(f"Repair it: {remedy}{added[:-1]}")
 
 
 def test_runfiles_of_links_beside_torch(torch: Torch, binaries: Path, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def _zipped(site: Path, scratch: Path) -> Place:
 
 
 def _without_the_data(site: Path, scratch: Path) -> Place:
-    """Leave data out, and take Python files and libraries (PyInstaller without `--collect-all`)."""
+    """Leave data out, and take Python files and libraries (PyInstaller without `--add-data`)."""
     place = _copied(site, scratch / "site")
     for path in sorted(place.rglob("*.json")):
         path.unlink()
@@ -247,7 +247,8 @@ IN_PARTS = (
 
 def _pyinstaller(site: Path, scratch: Path) -> Place:
     """Make a program by PyInstaller, as the loader's remedy says; torch is outside of it."""
-    taken = ["--collect-all", PACKAGE] if (site / PACKAGE).exists() else ["--add-binary", f"{site}/*.so:."]
+    whole = f"{PACKAGE}/_torch_ext"
+    taken = ["--add-data", f"{site}/{whole}:{whole}"] if (site / whole).exists() else ["--add-binary", f"{site}/*.so:."]
     for name in IN_PARTS:
         taken += ["--collect-submodules", name]
     options: list[str | Path] = ["--log-level=ERROR", "--exclude-module=torch", "--name=frozen", *taken]
@@ -334,7 +335,7 @@ REMEDIES = {
     "pip install --force-reinstall": "test_a_file_that_is_cut_short_is_refused",
     "install the package unpacked": "test_a_zipped_package_is_reported",
     "Install into another folder": "test_a_folder_that_forbids_programs_is_explained",
-    "pyinstaller --collect-all": "test_a_frozen_program_without_the_package_s_files_is_explained",
+    "pyinstaller --add-data": "test_a_frozen_program_without_the_package_s_files_is_explained",
 }
 """What the package says to do in a place, and the test that does it there."""
 

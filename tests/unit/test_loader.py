@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import typing
 import warnings
 import zlib
 from dataclasses import replace
@@ -140,6 +142,17 @@ def module_of(folder: Path, *variants: Variant) -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_annotations_have_a_meaning_in_a_process(tmp_path: Path) -> None:
+    """beartype.claw and typeguard read each of them, where they check a package: their names are there, at no cost."""
+    module = module_of(tmp_path)
+    functions = [each for each in vars(module).values() if inspect.isfunction(each)]
+    classes = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
+    functions += [each for one in classes for each in vars(one).values() if inspect.isfunction(each)]
+    assert len(functions) > 50
+    for each in (module, *functions):
+        typing.get_type_hints(each)
 
 
 def data_of(text: str) -> Any:

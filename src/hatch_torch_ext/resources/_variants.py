@@ -10,7 +10,7 @@ Written by hatch-torch-ext; only ``DATA``, at the end, is of this package. Its `
    the checks of files that differ from the built ones, and the command line; ``_torch_ext/build.py``, only in packages
    that hold their sources, the build at first use.
 
-Imports are few and late, since they cost time; torch is imported only in functions. The syntax is that of Python 3.8.
+Imports are few and late, since they cost time. The syntax is that of Python 3.8.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Reasons = Dict[str, List[Reason]]  # for every label, those against it
     Numbers = Tuple[int, ...]  # of a version: (12, 8)
     Public = TypeVar("Public", bound=Callable[..., Any])
+else:  # names for what reads annotations in a process: beartype, typeguard, Sphinx
+    Any = Facts = Variant = File = Reason = Reasons = Numbers = Public = object
+    Callable = Dict = List = Optional = Sequence = Tuple = type("", (), {"__class_getitem__": lambda *_: object})
 
 
 class TorchExtWarning(RuntimeWarning):
@@ -70,7 +73,7 @@ def facts() -> Facts:
     torch = _import_torch()
     if torch is None:
         return here
-    if _is_mock(torch):
+    if hasattr(torch, "a_name_that_torch_does_not_have"):
         here["mocked"] = True
         return here
     here["torch"] = _plain(str(torch.__version__), 60)
@@ -126,10 +129,6 @@ def _import_torch() -> Any:
     return torch
 
 
-def _is_mock(torch: Any) -> bool:
-    return hasattr(torch, "a_name_that_torch_does_not_have")
-
-
 def _backend(torch: Any) -> str:
     if getattr(torch.version, "hip", None):
         return "ROCm"
@@ -183,8 +182,7 @@ def _libc_rule(variant: Variant, here: Facts) -> Optional[Reason]:
     if not here["libc"]:
         return None
     same_kind = here["libc"] == variant["libc"]
-    known = here["libc_version"] != ""
-    if same_kind and not (known and _numbers(here["libc_version"]) < _numbers(variant["libc_floor"])):
+    if same_kind and not (here["libc_version"] and _numbers(here["libc_version"]) < _numbers(variant["libc_floor"])):
         return None
     needed = f"{variant['libc']} {variant['libc_floor']} or newer"
     return "libc", needed, f"{here['libc']} {here['libc_version']}".strip()
@@ -345,8 +343,7 @@ def _choose(*, must: bool = True) -> Choice:
     here = facts()
     if here.get("mocked"):
         return _idle(here, "torch is a mock")
-    _, prerelease = _setting("PRERELEASE")
-    choice = select(here, variants, prerelease=prerelease != "", forced=forced)
+    choice = select(here, variants, prerelease=_setting("PRERELEASE")[1] != "", forced=forced)
     return _nothing_fits(choice, must=must) if choice.variant is None else choice
 
 
@@ -418,8 +415,7 @@ def load() -> Choice:
         remedy = "use the main one (threads and processes are fine; mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
         raise LoadError(f"{PACKAGE}: torch does not work in a sub-interpreter: {remedy}")
     choice = _choose(must=True)
-    _, trace = _setting("TRACE")
-    if trace:
+    if _setting("TRACE")[1]:
         _helped("trace", None, choice)
     if choice.idle:
         if choice.here.get("mocked"):
@@ -767,11 +763,18 @@ def _explained(error: LoadError) -> str:
 def _without_help() -> str:
     again = f"-e {DATA['editable']}" if "editable" in DATA else f"--force-reinstall --no-deps {DATA['distribution']}"
     how = "fetch or write the kernel again" if "kernel" in DATA else f"pip install {again}"
-    if getattr(sys, "frozen", False):
-        how = f"make the program again: pyinstaller --collect-all {PACKAGE}, without --strip"
     if "__torch_package__" in globals():
         return f"(when you export, leave the package to the installed one: exporter.extern('{DATA['package']}.**'))"
-    return f"({_plain(ROOT, 400)}/help.py, which explains more, is missing or damaged: {how})"
+    return f"({_plain(ROOT, 400)}/help.py, which explains more, is missing or damaged: {_frozen() or how})"
+
+
+def _frozen() -> str:
+    """Return how a program of PyInstaller, cx_Freeze or Nuitka gets every file of the package; "" elsewhere."""
+    if not getattr(sys, "frozen", getattr(globals().get("__compiled__"), "standalone", False)):
+        return ""
+    place = f"{PACKAGE.replace('.', '/')}/_torch_ext"
+    source = f"$(python -c 'import {PACKAGE} as it; print(*it.__path__)')/_torch_ext"
+    return f'make the program again with all of {place}, without --strip: pyinstaller --add-data "{source}:{place}"'
 
 
 def main(arguments: Sequence[str]) -> int:

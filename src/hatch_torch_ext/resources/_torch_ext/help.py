@@ -1,8 +1,7 @@
 """Messages of the loader with their remedies, checks of its files, and ``python -m <package>._variants``.
 
-The same in every package. ``_variants.py`` runs this file for the few processes that need it, and puts itself into it
-as ``loader``. Six parts, each from what is called from outside of it to what that calls. The syntax is that of Python
-3.8.
+``_variants.py`` runs this file for the few processes that need it, and puts itself into it as ``loader``. In each of
+its six parts, what others call comes first. The syntax is that of Python 3.8.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ def nothing_fits(_: str, choice: Choice) -> str:
 
 
 def refusal(choice: Choice, variants: Sequence[Variant], head: str, offer: Sequence[str] = ()) -> str:
-    """Return why ``variants`` do not fit, then what to do; what costs least is first.
-
-    That is this torch at the user's own risk, a build (the lines ``offer``), then another torch.
-    """
+    """Return why ``variants`` do not fit, then what to do: this torch at one's own risk, ``offer``, another torch."""
     present = _present(variants)
     reasons = _one_by_one if len(present) <= FEW else _by_rule
     notes = [line for line in offer if line.startswith("(")]
@@ -153,7 +149,7 @@ def _index(variant: Variant, here: Facts, against: Set[str]) -> str:
 
 
 def _other_wheels() -> List[str]:
-    """Return where more variants are, for a part that is to be merged, and a wheel that was cut from a larger one."""
+    """Return where the variants are that a part, or a wheel that was cut from a larger one, lacks."""
     lines = []
     if loader.DATA.get("partial"):
         lines += [f"or the whole wheel, as this is a part of it without {_few(loader.DATA['partial'])}:"]
@@ -188,8 +184,8 @@ def again() -> str:
     import shlex
 
     name = loader.DATA["distribution"]
-    if getattr(sys, "frozen", False):
-        return f"make the program again: pyinstaller --collect-all {loader.PACKAGE}, without --strip"
+    if loader._frozen():
+        return loader._frozen()
     if "kernel" in loader.DATA:
         _, cached = _repository()
         if cached:  # what is there is not fetched again
@@ -416,8 +412,7 @@ def _ends_a_process(path: str) -> bool:
 def _classes_taken(data: bytes, shared: Any) -> Sequence[str]:
     """Return classes that another library has registered and that this one registers too.
 
-    The file holds both parts of the name as texts: its namespace and the class. Whose the classes are that are
-    registered already is kept for all packages of the process.
+    The file holds both parts of the name as texts: its namespace and the class. Owners are kept for all packages.
     """
     owners = vars(shared).setdefault("classes", {})
     for name in _classes():
@@ -443,7 +438,7 @@ def note_classes(shared: Any) -> None:
 
 
 def defined_by(files: Sequence[File], shared: Any) -> List[str]:
-    """Return the operators in the namespaces that these files share with others, without those of other packages."""
+    """Return the operators in the namespaces that these files share, without those of other packages."""
     from torch import _C
 
     spaces = tuple(f"{space}::" for file in files for space in file.get("fragments", ()))
@@ -512,10 +507,7 @@ _brought: Set[str] = set()
 
 
 def bring(words: str) -> bool:
-    """Open the library that the dynamic linker misses, by its message ``words``, and return whether that was possible.
-
-    It is one of another wheel, which is on another entry of sys.path than this package.
-    """
+    """Open the library of another wheel that the linker misses, by its message ``words``; return whether it opened."""
     import ctypes
 
     name, folder = _missed(words)
@@ -627,8 +619,8 @@ def _sha256(path: str) -> str:
 def mapped(path: str) -> Any:
     """Return the CRC-32 of what a process maps of an ELF file: place, size and both ends of each allocated section.
 
-    ``strip`` and what adds debug links leave it as it is. None for a file that is not ELF, has no sections or is not
-    whole, and for one whose sections are not where its segments map them.
+    ``strip`` and what adds debug links leave it as it is. None for a file that is not ELF or not whole, or has
+    no sections where its segments map them.
     """
     import struct
     import zlib
@@ -719,7 +711,7 @@ def is_asked() -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``python -m <package>._variants``; exit status 1 if no variant fits or a check fails, 2 for wrong usage."""
+    """Do what ``main`` of _variants.py promises."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may have any bytes
@@ -870,10 +862,7 @@ print("\\n" + json.dumps([failed, sorted(set(names()) - before)]))
 
 
 def check() -> str:
-    """Compare every file of the chosen variant with its hash, load it in another process, list its operators.
-
-    That process imports the Python modules too.
-    """
+    """Compare every file of the chosen variant with its hash, load and import it in another process."""
     import json
     import subprocess
 
@@ -884,7 +873,7 @@ def check() -> str:
         check_whole(file)
         if file["kind"] == "program":
             _check_program(file)
-    if getattr(sys, "frozen", False) or not sys.executable:
+    if loader._frozen() or not sys.executable:
         return f"{choice.label} is whole; a frozen or embedded Python cannot load it in another process"
     up = [os.pardir] * (1 + len(loader.PACKAGE.split(".")))
     own = [] if loader.__package__ else [os.path.normpath(os.path.join(loader.ROOT, *up))]  # run by the file's path
