@@ -249,6 +249,35 @@ def test_all_folders_of_the_path(
     assert [(each["distribution"], each["pruned"]) for each in said["packages"]] == [("my-pkg", [CPU29]), ("third", [])]
 
 
+@pytest.mark.performs("is a copy that no installer knows, and hides")
+def test_packages_that_no_record_lists(
+    environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Distributors remove RECORD, and people copy folders: such a package is reported, and so is one that it hides."""
+    install(environment, wheel)
+    copy = tmp_path / "other place" / "my_pkg"
+    shutil.copytree(site(environment) / "my_pkg", copy)
+    (copy / "_torch_ext" / CPU28 / "libx.so").unlink()
+    monkeypatch.setenv("PYTHONPATH", str(copy.parent))
+    status, said = doctor(environment, capsys)
+    hides = f"{copy} is a copy that no installer knows, and hides my-pkg 1.0 in {site(environment)}: remove it"
+    assert (status, private(hides) in said["problems"]) == (1, True)
+    assert said["commands"][0] == private(f"rm -r '{copy}'")
+    typed(f"rm -r '{copy}'")
+    assert doctor(environment, capsys)[0] == 0
+    next(site(environment).glob("my_pkg-*.dist-info/RECORD")).unlink()
+    status, said = doctor(environment, capsys)
+    assert [(each["distribution"], each["version"], each["chosen"]) for each in said["packages"]] == [
+        ("my-pkg", "1.0", CPU28)
+    ]
+    shutil.rmtree(next(site(environment).glob("my_pkg-*.dist-info")))
+    (site(environment) / "my_pkg/_torch_ext" / CPU28 / "libx.so").unlink()
+    status, said = doctor(environment, capsys)
+    assert (status, said["packages"][0]["version"]) == (1, "")
+    typed(said["commands"][0].partition(" && ")[0].replace("~", str(Path.home()), 1))
+    assert not (site(environment) / "my_pkg").exists()
+
+
 def test_a_damaged_file(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is missing or damaged is a problem, and the package is installed again, not with another torch."""
     install(environment, wheel)

@@ -260,7 +260,7 @@ def _text(found: Diagnosis) -> str:
         notes = "".join(
             [", built here at first use" if each.built else "", f"; {len(each.pruned)} pruned" if each.pruned else ""]
         )
-        lines.append(f"package   {each.distribution} {each.version}: {each.chosen or 'nothing fits'}{notes}")
+        lines.append(f"package   {each.named}: {each.chosen or 'nothing fits'}{notes}")
         if not each.works:
             gone = dict.fromkeys(each.pruned, "removed by prune")
             lines += [f"          {label}: {gone.get(label, verdict)}" for label, verdict in each.verdicts]

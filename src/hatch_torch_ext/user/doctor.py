@@ -85,9 +85,14 @@ class PackageHealth:
         return self.chosen is not None and not self.damaged
 
     @property
+    def named(self) -> str:
+        """Return its name and version; a copied folder has no version."""
+        return f"{self.distribution} {self.version or '(a copied folder)'}"
+
+    @property
     def problem(self) -> str | None:
         """Return what keeps it from working, in one sentence."""
-        named = f"{self.distribution} {self.version}"
+        named = self.named
         if self.chosen:
             return None
         if not self.answers:
@@ -187,7 +192,7 @@ def private(text: str, environ: Mapping[str, str]) -> str:
 def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], environ: Mapping[str, str]) -> Diagnosis:
     """Examine ``target`` and everything on which its choice of a variant depends; ``only`` names the packages."""
     torch = _torch(target)
-    installed = _installed(torch)
+    installed, hidden = _found(torch)
     names = {canonicalize_name(each) for each in only}
     here = [each for each in installed if not names or canonicalize_name(each.distribution) in names]
     states = tuple(health(target, each, torch) for each in here if not each.problem)
@@ -199,8 +204,14 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
     problems += [f"{name} {where}" for name in missing]
     problems += [sentence for each in states for sentence in each.faults if not each.missed]
     problems += [*of_torch, *machine.problems, *_twice(states)]
+    problems += [
+        f"{copy.root} is a copy that no installer knows, and hides {each.distribution} {each.version} in "
+        f"{each.root.parent}: remove it"
+        for copy, each in hidden
+    ]
     problems += [line for each in here for line in _ptx(each, states, machine)]
-    commands = [each.again for each in faulty if each.fault]
+    commands = [f"rm -r {shlex.quote(escape.name(copy.root))}" for copy, _ in hidden]
+    commands += [each.again for each in faulty if each.fault]
     commands += _commands(states, missing, target, torch, replace_torch=bool(of_torch))
     return Diagnosis(
         hatch_torch_ext=__version__,
@@ -232,18 +243,30 @@ def _torch(target: TargetPython) -> dict[str, Any]:
     return answer
 
 
-def _installed(torch: Mapping[str, Any]) -> list[pruning.InstalledPackage]:
-    """Return the packages of every folder; of one that is there twice, that which Python finds first."""
+def _found(
+    torch: Mapping[str, Any],
+) -> tuple[list[pruning.InstalledPackage], list[tuple[pruning.InstalledPackage, pruning.InstalledPackage]]]:
+    """Return the packages of every folder, of one that is there twice that which Python finds first.
+
+    Then those among them that are copied folders, each with the installed package that Python does not find for it.
+    """
     found: dict[str, pruning.InstalledPackage] = {}
-    for site in torch.get("sites", []):
-        for each in pruning.packages(Path(site)):
-            found.setdefault(each.package, each)
-    return list(found.values())
+    hidden = []
+    for site in map(Path, torch.get("sites", [])):
+        for each in (*pruning.packages(site), *pruning.unrecorded(site)):
+            first = found.setdefault(each.package, each)
+            if each.version and not first.version:
+                hidden.append((first, each))
+    return list(found.values()), hidden
 
 
 def installed(target: TargetPython) -> list[pruning.InstalledPackage]:
-    """Return the packages with variants that the target finds."""
-    return _installed(_torch(target))
+    """Return the packages with variants that an installer put where the target finds them."""
+    found: dict[str, pruning.InstalledPackage] = {}
+    for site in _torch(target).get("sites", []):
+        for each in pruning.packages(Path(site)):
+            found.setdefault(each.package, each)
+    return list(found.values())
 
 
 def health(

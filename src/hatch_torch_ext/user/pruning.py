@@ -30,7 +30,7 @@ from hatch_torch_ext.user.builtcache import VARIABLE as CACHE
 from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from hatch_torch_ext.facts.variant import Variant
 
@@ -44,7 +44,8 @@ class InstalledPackage:
 
     ``variants`` are those of its manifest, with the path of each file below ``root``; ``head`` is the manifest as read.
     If the manifest is invalid there are no variants, and ``fault`` is a clause with the reason. If only a later
-    hatch-torch-ext reads it there are none either, and ``newer`` is the message.
+    hatch-torch-ext reads it there are none either, and ``newer`` is the message. ``version`` is "" for a folder that
+    was copied, of which no ``.dist-info`` is there.
     """
 
     distribution: str
@@ -82,8 +83,11 @@ class InstalledPackage:
     def requirement(self) -> str | None:
         """Return what ``install`` takes to install the package again: its name, or the wheel that it came from.
 
-        None if it came from a folder, a repository or a wheel that is gone: an index may have another of its name.
+        None if it came from a folder, a repository or a wheel that is gone: an index may have another of its name. None
+        for a copied folder, which no installer replaces.
         """
+        if not self.version:
+            return None
         if not self.origin:
             return self.distribution
         parts = urlsplit(self.origin["url"])
@@ -93,6 +97,9 @@ class InstalledPackage:
     @property
     def again(self) -> str:
         """Return the command that reinstalls the package."""
+        if not self.version:
+            name = shlex.quote(self.distribution)
+            return f"rm -r {shlex.quote(escape.name(self.root))} && pip install --no-deps {name}"
         requirement = f"{self.distribution}=={self.version}"
         if origin := self.origin:
             requirement = self.requirement or f"{self.distribution} @ {_address(origin)}"
@@ -140,6 +147,24 @@ def packages(site: Path) -> tuple[InstalledPackage, ...]:
                 if place.exists() and _is_inside(place, site):
                     found.append(_installed(record, place))
     return tuple(found)
+
+
+def unrecorded(site: Path) -> Iterator[InstalledPackage]:
+    """Yield the packages below ``site`` that no RECORD lists: folders that were copied, packages of a distributor.
+
+    Their ``record`` is where a RECORD would be.
+    """
+    recorded = {each.root for each in packages(site)}
+    for place in sorted([*site.glob(f"*/{MANIFEST}"), *site.glob(f"*/*/{MANIFEST}")]):
+        root = place.parent.parent
+        try:
+            head = untrusted.json(untrusted.text(place, listing.MAX_BYTES))
+            name, package = canonicalize_name(head["distribution"], validate=True), head["package"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if root not in recorded and package == ".".join(root.relative_to(site).parts):
+            own = (each for each in site.glob("*.dist-info") if canonicalize_name(each.name.partition("-")[0]) == name)
+            yield _installed(next(own, site / f"{name.replace('-', '_')}.dist-info") / "RECORD", place)
 
 
 def _installed(record: Path, place: Path) -> InstalledPackage:
