@@ -172,6 +172,19 @@ def test_an_empty_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert "argument -d/--directory: an empty path" in capsys.readouterr().err
 
 
+@pytest.mark.performs("change to one that is there (cd /)")
+def test_a_current_folder_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are taken from it: a sentence, not a traceback; elsewhere the command works."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SystemExit) as caught:
+        main(["sdk", "path"])
+    assert caught.value.code == "hatch-torch-ext: the current folder was removed: change to one that is there (cd /)"
+    monkeypatch.chdir("/")
+    assert main(["sdk", "path"]) == 0
+
+
 def arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Yield every argument of every command."""
     for action in parser._actions:

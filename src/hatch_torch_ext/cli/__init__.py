@@ -41,7 +41,11 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, 1 for findings or a failure, 2 for wrong arguments."""
     terminal.prepare()
-    parser = _parser()
+    try:
+        parser = _parser()
+    except FileNotFoundError:  # paths are taken from the current folder
+        said = "hatch-torch-ext: the current folder was removed: change to one that is there (cd /)"
+        raise SystemExit(said) from None
     options, more = parser.parse_known_args(arguments)
     options.more = more
     if more and not getattr(options, "hands_on", False):  # arguments that a command passes to another program
