@@ -105,7 +105,7 @@ def new_string(name: str) -> bool:
     return _NEW_STRING.search(name) is not None
 
 
-def other_string(needed: str, there: str) -> bool:
+def _other_string(needed: str, there: str) -> bool:
     """Return whether two mangled names are one function, with the old ``std::string`` and with that of C++11."""
     if new_string(needed) == new_string(there):
         return False
@@ -251,7 +251,7 @@ def _nobodys(
         if symbol not in cudas and not symbol.startswith("_Z") and not _INSIDE_TORCH_C.fullmatch(symbol)
     ]
     if c_names and not _opaque(binary, subject):
-        system = glibc_names(binary.elf.machine, subject.sysroot)
+        system = _glibc_names(binary.elf.machine, subject.sysroot)
         if system is not None:  # unknown: the glibc of that machine is not here
             names += [symbol for symbol in c_names if not _of_glibc(symbol, system, binary)]
     yield from _judged(names, binary, hidden, subject)
@@ -264,7 +264,7 @@ def _judged(
     nobodys = []
     having = _defined(names, binary, subject) if names else {}
     for symbol in sorted(names):
-        twin = next((other for other in having.get(plain(symbol), ()) if other_string(symbol, other)), None)
+        twin = next((other for other in having.get(plain(symbol), ()) if _other_string(symbol, other)), None)
         if twin is None:
             nobodys.append(symbol)
             continue
@@ -358,7 +358,7 @@ def _opaque(binary: AuditedBinary, subject: Subject) -> bool:
 
 
 @cache
-def glibc_names(machine: str, sysroot: Path | None = None) -> Mapping[str, str] | None:
+def _glibc_names(machine: str, sysroot: Path | None = None) -> Mapping[str, str] | None:
     """Return name -> the oldest version of glibc that has it (``2.17``), or None if that glibc is not installed here.
 
     For another machine it is that of ``sysroot``, or of Debian's cross compiler.

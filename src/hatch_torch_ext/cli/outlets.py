@@ -55,7 +55,7 @@ def add_variants(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser("variants", help="split a wheel by backend into variant wheels (PEP 825)")
     command.add_argument("wheel", metavar="WHEEL", type=path)
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="where the wheels go")
-    add_max_size(command)
+    _add_max_size(command)
     command.set_defaults(run=run_variants)
 
 
@@ -63,13 +63,13 @@ def run_variants(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.outlets import variantwheels
 
-    limit = size_limit(options.max_size)
+    limit = _size_limit(options.max_size)
     cut = variantwheels.cut(options.wheel, out=options.output)
     for _, wheel in cut.wheels:
         terminal.say(wheel)
     terminal.say(cut.fat)
     terminal.say(cut.description)
-    return report_sizes(limit, {"fat wheel": [cut.fat], "variant wheels": [wheel for _, wheel in cut.wheels]})
+    return _report_sizes(limit, {"fat wheel": [cut.fat], "variant wheels": [wheel for _, wheel in cut.wheels]})
 
 
 def add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,7 +77,7 @@ def add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command = commands.add_parser("index", help="make exact wheels, one for each variant, and a static index of them")
     command.add_argument("wheels", metavar="WHEEL", type=path, nargs="+")
     command.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="the folder of the index")
-    add_max_size(command)
+    _add_max_size(command)
     command.set_defaults(run=run_index)
 
 
@@ -85,12 +85,12 @@ def run_index(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.outlets import exact
 
-    limit = size_limit(options.max_size)
+    limit = _size_limit(options.max_size)
     served = exact.index(options.wheels, out=options.output)
     for each in served:
         terminal.say(each.path)
     terminal.say(options.output / "index.html")
-    return report_sizes(limit, {"fat wheel": options.wheels, "exact wheels": [each.path for each in served]})
+    return _report_sizes(limit, {"fat wheel": options.wheels, "exact wheels": [each.path for each in served]})
 
 
 def add_kernels(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -142,12 +142,12 @@ def run_kernels(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_max_size(command: argparse.ArgumentParser) -> None:
-    """Declare the option that ``size_limit`` reads."""
+def _add_max_size(command: argparse.ArgumentParser) -> None:
+    """Declare the option that ``_size_limit`` reads."""
     command.add_argument("--max-size", metavar="SIZE", help="print which form fits an index's limit, such as 100MB")
 
 
-def size_limit(text: str | None) -> int | None:
+def _size_limit(text: str | None) -> int | None:
     """Return the limit of ``--max-size`` in bytes, or None if it is not given. Raises ``ConfigurationError``."""
     from hatch_torch_ext.config import kinds
 
@@ -159,7 +159,7 @@ def size_limit(text: str | None) -> int | None:
         raise ConfigurationError([f"--max-size {error}"]) from error
 
 
-def report_sizes(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
+def _report_sizes(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:
     """Print for each form whether its largest file fits; return 1 if the last form, that of the smallest, does not."""
     from hatch_torch_ext.facts.content import size
 

@@ -57,7 +57,7 @@ class IndexedWheel:
     requires_python: str | None
 
 
-def local_version(variant: Variant, *, whole: bool = False) -> str:
+def _local_version(variant: Variant, *, whole: bool = False) -> str:
     """Return the local part of an exact wheel's version: ``pt28cu128``, ``pt26cpucxx98``, ``pt210stablecu12``.
 
     A stable-ABI variant serves later torches too, and every minor of its CUDA major. With ``whole``, all that tells
@@ -102,7 +102,7 @@ def _wheels(part: Part) -> dict[str, tuple[Layout, str]]:
         found = defaultdict(list, {name: several for name, several in found.items() if len(several) == 1})
         layouts = [(variant, layout) for variant, layout, _ in again] if whole else _layouts(part)
         for variant, layout in layouts:
-            version = parts.with_local(part.wheel.version, local_version(variant, whole=whole))
+            version = parts.with_local(part.wheel.version, _local_version(variant, whole=whole))
             found[writing.file_name(part, layout, writing.Release(version=version))].append((variant, layout, version))
     for name, several in found.items():
         if len(several) > 1:

@@ -108,7 +108,7 @@ def group(row: FileRow) -> str:
     return KINDS.get(row.kind, REST)
 
 
-def colors(report: WheelReport) -> dict[str, str]:
+def _colors(report: WheelReport) -> dict[str, str]:
     """Return a CSS colour for each group; variants in the order of the table, then kinds."""
     named = [row.label for row in report.variants]
     named += sorted({group(row) for row in report.files} - {*named, SHARED, REST})
@@ -123,7 +123,7 @@ def picture(report: WheelReport) -> str:
         groups.setdefault(group(row), []).append(row)
     sizes = {name: sum(row.compressed for row in rows) for name, rows in groups.items()}
     names = sorted((name for name in groups if sizes[name]), key=lambda name: (-sizes[name], name))
-    painted = colors(report)
+    painted = _colors(report)
     if small := names[MAX_GROUPS:]:
         others = f"{len(small)} more"
         groups[others] = [row for name in small for row in groups[name]]
@@ -263,7 +263,7 @@ def _problems(report: WheelReport) -> str:
 def _variants(report: WheelReport) -> str:
     if not report.variants:
         return ""
-    painted = colors(report)
+    painted = _colors(report)
     machines = {row.machine for row in report.variants}
     columns = [
         _Column(name="variant", kind="name mono"),
@@ -321,7 +321,7 @@ def _binaries(report: WheelReport) -> str:
     found = sorted((row for row in report.files if row.binary is not None), key=lambda row: (-row.compressed, row.path))
     if not found:
         return ""
-    painted = colors(report)
+    painted = _colors(report)
     columns = [
         _Column(name="file", kind="name mono"),
         _Column(name="kind"),
