@@ -53,6 +53,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "check that this is still right",
         "see hatch-vcs",
         "write the rest as `if(Torch_VERSION",
+        "add its folder with add_subdirectory()",
         "leave it out of the matrix, or correct setup.py",
         "the newest that this hatch-torch-ext reads: upgrade hatch-torch-ext",
         ", and {}: upgrade hatch-torch-ext{}",

@@ -397,6 +397,12 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
             'and link stubs: set `sdk = "environment"` in the hook\'s configuration to build with the full torch.',
         ),
         (
+            "error: the command of ops-stamp/ops-configure failed\n"
+            'Could not find a package configuration file provided by "Torch" with any',
+            "What ExternalProject builds has a CMake run of its own, in which the hook does not answer "
+            "find_package(Torch): add its folder with add_subdirectory(), or name it in the option `source`.",
+        ),
+        (
             "error: /env/bin/python: No module named mako.template",
             "Python has no `mako` here: add it to the `dependencies` of the hatch environment (if a "
             'requirement of torch installs it, set `sdk = "environment"`).',

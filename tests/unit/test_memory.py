@@ -204,7 +204,7 @@ def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest
 
 def folder(build: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Return the function that prepares a build folder for what it is made of, and by which variables CMake finds."""
-    job: Any = SimpleNamespace(build=build)
+    job: Any = SimpleNamespace(build=build, prefix=build.parent / "install")
 
     def prepare(key: str, found_by: str) -> None:
         monkeypatch.setattr(buildfolder, "_key", lambda *_: key)
@@ -231,6 +231,35 @@ def test_a_build_folder_is_kept_while_it_is_made_of_the_same(tmp_path: Path, mon
     (build / buildfolder.FILE).write_text("{", encoding="ascii")
     prepare("b", "y")
     assert {path.name for path in build.iterdir()} == {buildfolder.FILE}
+
+
+def test_what_compiling_puts_into_the_prefix_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ninja does not make it again, so it goes only with the build folder; what was installed goes each time."""
+    prepare, prefix = folder(tmp_path / "build", monkeypatch), tmp_path / "install"
+    job: Any = SimpleNamespace(build=tmp_path / "build", prefix=prefix)
+
+    def add(*names: str) -> None:
+        for name in names:
+            (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+            (prefix / name).touch()
+
+    def there() -> list[str]:
+        return sorted(path.relative_to(prefix).as_posix() for path in prefix.rglob("*"))
+
+    add("of another build")
+    prepare("a", "x")
+    assert not prefix.exists()
+    add("lib/placed.so")
+    prepare("a", "x")  # stopped before anything was installed
+    assert there() == ["lib", "lib/placed.so"]
+    for _ in range(2):
+        buildfolder.note_placed(job)
+        add("ops.so", "include/ops.h")
+        (prefix / "include" / "link").symlink_to("..")
+        prepare("a", "x")
+        assert there() == ["lib", "lib/placed.so"]
+    prepare("b", "x")
+    assert not prefix.exists()
 
 
 def test_a_build_folder_that_is_half_removed_is_not_taken_for_whole(

@@ -152,7 +152,7 @@ def _steps(
         report(note)
     reply = _reply(job)
     failures.check_destinations(entry.name, reply, prefix=job.prefix, site=job.environment.site_packages)
-    if not reply.rules:
+    if not reply.rules and not failures.installs_while_compiling(job.config.source):
         # Reported before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(reply, source=job.config.source, log=job.log))
     planned(entry.name, replies.install_plan(job, reply))
@@ -231,7 +231,7 @@ def _install(run: _Runner, reply: replies.Reply) -> None:
     # The prefix is passed again: a project may have set its own, often the package's folder in the sources.
     command = [str(job.toolchain.cmake.path), "--install", str(job.build), "--prefix", str(job.prefix)]
     run = replace(run, env={**run.env, **_run_path(run)})
-    shutil.rmtree(job.prefix, ignore_errors=True)
+    buildfolder.note_placed(job)
     if not any(rule.destination and Path(rule.destination).is_relative_to(site) for rule in reply.rules):
         run("installing", command)
         return

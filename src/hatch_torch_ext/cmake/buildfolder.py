@@ -19,7 +19,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base import atomic, escape, untrusted
 from hatch_torch_ext.cmake import launchers, package, replies, surroundings
 from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.facts.variables import Use
@@ -36,6 +36,8 @@ FILE = "torch_ext.json"
 
 It is in the folder, so that it ends with it, and replaced whole; what it claims is taken back before that changes.
 """
+PLACED = "torch_ext_placed.json"
+"""What compiling has put into the prefix; there as soon as something was installed from the build folder."""
 _OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
 """Variables that every isolated build has another value of; CMake gets one that begins with the entry's own folders."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
@@ -58,8 +60,40 @@ def prepare(job: Job, cache: Sequence[str]) -> None:
         shutil.rmtree(job.build)
     elif known.get("found_by") != found_by:
         _forget_findings(job)
-    job.build.mkdir(parents=True, exist_ok=True)
+    if not job.build.exists():
+        shutil.rmtree(job.prefix, ignore_errors=True)
+        job.build.mkdir(parents=True)
+    _take_out_what_was_installed(job)
     _change(job, key=key, found_by=found_by)
+
+
+def note_placed(job: Job) -> None:
+    """Take note of what compiling has put into the prefix: all that is there later was installed.
+
+    ExternalProject and commands of a target (``POST_BUILD``) put files there, which Ninja does not make again.
+    """
+    there = [str(path.relative_to(job.prefix)) for path in _contents(job.prefix)]
+    atomic.update(job.build / PLACED, json.dumps(there))
+
+
+def _take_out_what_was_installed(job: Job) -> None:
+    record = job.build / PLACED
+    if not record.exists():  # nothing was installed from this build folder
+        return
+    placed = set(json.loads(record.read_text(encoding="utf-8")))
+    for path in _contents(job.prefix):
+        if str(path.relative_to(job.prefix)) not in placed:
+            path.unlink()
+    for folder, _, _ in os.walk(job.prefix, topdown=False):
+        with contextlib.suppress(OSError):  # it has files
+            Path(folder).rmdir()
+    record.unlink()
+
+
+def _contents(folder: Path) -> list[Path]:
+    """Return all below ``folder`` but folders; links are not followed."""
+    found = (Path(top, name) for top, folders, names in os.walk(folder) for name in (*folders, *names))
+    return sorted(path for path in found if path.is_symlink() or not path.is_dir())
 
 
 def begin_configuring(job: Job) -> None:

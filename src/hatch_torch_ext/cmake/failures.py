@@ -58,6 +58,11 @@ _HINTS = (
         "python3-devel` (Fedora, RHEL), or a Python of hatch, uv or pyenv, which has them.",
     ),
     (
+        re.compile(r'-configure\b.*package\s+configuration\s+file\s+provided\s+by\s+"Torch"', re.DOTALL),
+        "What ExternalProject builds has a CMake run of its own, in which the hook does not answer "
+        "find_package(Torch): add its folder with add_subdirectory(), or name it in the option `source`.",
+    ),
+    (
         re.compile("installed Caffe2 version uses CUDA but I cannot find the CUDA"),
         "torch's own CMake package asks for a CUDA toolkit wherever torch is built for CUDA. Ours does not: take "
         '`cmake.torch-package = "upstream"` out.',
@@ -94,6 +99,7 @@ _IN_VAIN = re.compile(
 )
 """How a program ends that is linked to stubs, where neither CMake nor the linker treats it as ours are treated."""
 _ANSWER = re.compile(r"(?:runResult:\s+variable|buildResult:\s+variable): \"(\w+)\"(?![\s\S]*runResult:)")
+_INTO_PREFIX = re.compile(r"\bExternalProject_Add\b|\bCMAKE_INSTALL_PREFIX\b", re.IGNORECASE)
 _ABSENT = re.compile(
     r"Cannot find source file:\s+(/\S[^\n]*)|\bFile\s+(/\S[^\n]*?)\s+does\s+not\s+exist|"
     r"^ninja: error: '(/[^'\n]+)', needed by",
@@ -307,6 +313,11 @@ def did_not_run(*, source: Path, log: Path) -> str:
         "CMAKE_PROJECT_<name>_INCLUDE_BEFORE instead, with the name that the project has in project(), or set "
         f"CMAKE_PROJECT_INCLUDE_BEFORE in the option `cmake.define`, which keeps both. The whole log is {log}"
     )
+
+
+def installs_while_compiling(source: Path) -> bool:
+    """Return whether the project may put files into the prefix without an install rule."""
+    return any(_INTO_PREFIX.search(project.text(path)) for path in project.cmake_files(source))
 
 
 def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
