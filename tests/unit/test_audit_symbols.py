@@ -361,6 +361,7 @@ def test_a_module_that_switches_the_gil_on(make: Making, tmp_path: Path) -> None
 
     sources = tmp_path / "project" / "csrc"
     sources.mkdir(parents=True)
+    (sources / "lost.cpp").symlink_to("nowhere")
     said = []
     for text in ("PYBIND11_MODULE(_C, m) {", "PYBIND11_MODULE(_C, m, py::mod_gil_not_used()) {"):
         (sources / "module.cpp").write_text(text, encoding="utf-8")

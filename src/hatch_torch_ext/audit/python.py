@@ -64,7 +64,8 @@ MAX_SOURCE = 1 << 22
 def frees_gil(root: Path, source: Path, work: Path) -> bool:
     """Return whether a file that the project is built from says of a module that it runs without the GIL."""
     files = (Path(path) for path in project.build_inputs(root, source, work))
-    return any(_FREES_GIL.search(project.text(path)) for path in files if path.stat().st_size <= MAX_SOURCE)
+    read = (project.text(path) for path in files if path.is_file() and path.stat().st_size <= MAX_SOURCE)
+    return any(map(_FREES_GIL.search, read))
 
 
 def check(subject: Subject) -> Iterator[Finding]:
