@@ -398,6 +398,20 @@ def test_a_link_that_leads_nowhere_is_refused(site: Site) -> None:
     )
 
 
+@pytest.mark.performs("folder under both names")
+def test_a_link_to_a_folder_is_left_out(site: Site) -> None:
+    """What was found through it is not there; a copy of the folder is."""
+    site.add("libops.so", TORCH_CALL)
+    (site.prefix / "v1").mkdir()
+    (site.prefix / "v1" / "data.txt").touch()
+    (site.prefix / "latest").symlink_to("v1")
+    assert [place for place, _ in site.repair().package_files] == ["v1/data.txt"]
+    assert [line for line in site.said if "a link to a folder" in line and line.startswith("latest is left out")]
+    (site.prefix / "latest").unlink()
+    shutil.copytree(site.prefix / "v1", site.prefix / "latest")
+    assert [place for place, _ in site.repair().package_files] == ["latest/data.txt", "v1/data.txt"]
+
+
 @pytest.mark.performs("install(TARGETS <yours>")
 def test_an_empty_install_is_refused(site: Site) -> None:
     """Without a library there is no variant; what the line in the message installs is one."""

@@ -116,6 +116,11 @@ def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Conte
         else:
             _check_machine(entry, first, facts, job.environment.interpreter.machine)
             _add(entry, binaries, _binary(source, links, facts, package))
+    for link in filter(lambda link: (tree.prefix / link).is_dir(), tree.files):
+        report(
+            f"{link} is left out: it is a link to a folder, which no wheel can hold. Where it is needed, install the "
+            "folder under both names"
+        )
     if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
         name = beyond[0].partition("/")[0].removesuffix(".py")
         report(
