@@ -80,7 +80,7 @@ def _take_out_what_was_installed(job: Job) -> None:
     record = job.build / PLACED
     if not record.exists():  # nothing was installed from this build folder
         return
-    placed = set(json.loads(record.read_text(encoding="utf-8")))
+    placed = set(untrusted.json(record.read_text(encoding="utf-8")))
     for path in _contents(job.prefix):
         if str(path.relative_to(job.prefix)) not in placed:
             path.unlink()
