@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import disk
 import fake_torch
-from hatch_torch_ext.base import process
+import warm
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Mapping, Sequence
+
+    from hatch_torch_ext.base import process
 
 PROJECT = """
 [build-system]
@@ -83,12 +85,12 @@ class Project:
 
     def build(self, out: str = "dist", **environ: str) -> process.Completed:
         """Build the wheel; the build may fail."""
-        return process.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
+        return warm.run([*COMMAND, "-d", out], cwd=self.root, env_changes={**self.environ, **environ}, check=False)
 
     def cli(self, *arguments: str, **environ: str) -> process.Completed:
         """Run our command line in the project's folder; it may fail."""
         command = [sys.executable, "-m", "hatch_torch_ext", *arguments]
-        return process.run(command, cwd=self.root, env_changes={**self.environ, **environ}, check=False)
+        return warm.run(command, cwd=self.root, env_changes={**self.environ, **environ}, check=False)
 
     def started(self, **environ: str) -> subprocess.Popen[str]:
         """Start a build in a session of its own."""

@@ -22,6 +22,7 @@ import uv
 
 import plain
 import used
+import warm
 from hatch_torch_ext import audit
 from hatch_torch_ext.base import process
 from hatch_torch_ext.outlets import exact
@@ -186,7 +187,7 @@ def test_the_metadata_hook_offers_the_extra_in_the_sdist_too(tmp_path: Path, sha
         text += "[tool.hatch.metadata.hooks.torch-ext]\n"
         project = used.project(tmp_path / str(number), shared, files={"pyproject.toml": text})
         command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path / "dist")]
-        process.run(command, cwd=project.root)
+        warm.run(command, cwd=project.root)
         done = project.build(str(tmp_path / "dist"))
         assert done.returncode == 0, done.stderr
         with tarfile.open(next((tmp_path / "dist").glob("*.tar.gz"))) as sdist:
@@ -630,7 +631,7 @@ def command(user: used.User, *arguments: str) -> process.Completed:
     """Run our command line for the user's environment, on a machine without a GPU."""
     given = {"TORCH_EXT_BUILD_CACHE": str(user.cache), "TORCH_EXT_CUDA_DRIVER": "none"}
     words: list[str | Path] = [sys.executable, "-m", "hatch_torch_ext", *arguments, "--python", user.python]
-    return process.run(words, cwd=user.root, env_changes=given, check=False)
+    return warm.run(words, cwd=user.root, env_changes=given, check=False)
 
 
 @pytest.mark.performs("Let every user of this installation read it", "Keep it for yourself")
@@ -660,7 +661,7 @@ def test_nothing_is_pruned_for_the_cache_of_one_user(user: used.User) -> None:
     home = {"TORCH_EXT_CUDA_DRIVER": "none", "XDG_CACHE_HOME": str(user.root / "home"), "TORCH_EXT_BUILD_CACHE": None}
     assert user.load(TORCH_EXT_BUILD="1", **home).stdout == LOADED
     words: list[str | Path] = [sys.executable, "-m", "hatch_torch_ext", "prune", "my-pkg", "--python", user.python]
-    done = process.run(words, cwd=user.root, env_changes=home, check=False)
+    done = warm.run(words, cwd=user.root, env_changes=home, check=False)
     assert done.returncode == 1
     told = "since no variant would stay: what this environment loads of it was built at first use, and is in the cache"
     assert f"my-pkg: nothing is removed, {told} of this user only. Build it in a folder" in done.stderr
@@ -669,7 +670,7 @@ def test_nothing_is_pruned_for_the_cache_of_one_user(user: used.User) -> None:
     line = line.replace("/path/to/folder", str(user.root / "shared"))
     changes = {**shared, "PATH": f"{user.python.parent}{os.pathsep}{os.environ['PATH']}"}
     process.run(["sh", "-c", line], cwd=user.root, env_changes=changes)
-    assert "removed 1 of 1 variants" in process.run(words, cwd=user.root, env_changes=shared).stdout
+    assert "removed 1 of 1 variants" in warm.run(words, cwd=user.root, env_changes=shared).stdout
 
 
 def test_a_cache_that_this_user_cannot_read_is_named(user: used.User) -> None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext.base import process
+import warm
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hatch_torch_ext.base import process
 
 PROJECT = """
 [build-system]
@@ -44,7 +46,7 @@ def project(folder: Path, text: str = PROJECT) -> Path:
 
 def hatchling(root: Path, *arguments: str, **environ: str) -> process.Completed:
     """Run hatchling in ``root`` with the interpreter of the tests, without build isolation."""
-    return process.run([sys.executable, "-m", "hatchling", *arguments], cwd=root, env_changes=environ, check=False)
+    return warm.run([sys.executable, "-m", "hatchling", *arguments], cwd=root, env_changes=environ, check=False)
 
 
 def sources(root: Path) -> list[str]:

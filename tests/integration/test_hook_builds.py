@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import warm
 from hatch_torch_ext.base import process
 from plain import CMAKE, COMMAND, Project, make_wheels
 
@@ -240,7 +241,7 @@ def test_an_sdist_never_holds_the_work(project: Project) -> None:
     output = " ".join((done.stdout + done.stderr).split())
     assert "an sdist would hold `build/torch-ext`, so the work is in the user's cache; to have it in the" in output
     assert not (project.root / "build").exists()
-    process.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
+    warm.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
     with tarfile.open(next((project.root / "dist").glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names == {"PKG-INFO", "csrc/CMakeLists.txt", "csrc/plain.c", "pyproject.toml", "src/my_pkg/__init__.py"}
@@ -296,7 +297,7 @@ def test_the_command_line_resumes_as_hatch_does(project: Project, reference: str
     made = project.root / "build" / "torch-ext" / "matrix.2.8" / "build" / "libplain.so"
     first = made.stat().st_mtime_ns
     command = [sys.executable, "-m", "hatch_torch_ext", "build", "-d", "../out"]
-    done = process.run(command, cwd=project.root, env_changes=project.environ)
+    done = warm.run(command, cwd=project.root, env_changes=project.environ)
     assert done.stdout.splitlines()[-1] == str(project.wheel("../out").resolve())
     assert made.stat().st_mtime_ns == first
     assert project.digest("../out") == reference
@@ -492,7 +493,7 @@ def test_a_project_that_cannot_be_written_is_built_elsewhere(project: Project, r
     assert project.digest() == reference
     work = Path(str(project.environ["HATCH_TORCH_EXT_CACHE"])) / "work"
     assert any(work.glob("*/matrix.2.8"))
-    process.run([*COMMAND[:-2], "--clean-only"], cwd=project.root, env_changes=project.environ)
+    warm.run([*COMMAND[:-2], "--clean-only"], cwd=project.root, env_changes=project.environ)
     assert not any(work.glob("*/matrix.2.8"))
 
 
@@ -502,7 +503,7 @@ def test_an_editable_wheel_keeps_what_the_author_includes_by_force(project: Proj
     with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
         stream.write('[tool.hatch.build.targets.wheel]\ndev-mode-dirs = ["src"]\n')
         stream.write('[tool.hatch.build.targets.wheel.force-include]\n"notes.txt" = "my_pkg_notes.txt"\n')
-    done = process.run([*COMMAND[:-1], "wheel:editable", "-d", "dist"], cwd=project.root, env_changes=project.environ)
+    done = warm.run([*COMMAND[:-1], "wheel:editable", "-d", "dist"], cwd=project.root, env_changes=project.environ)
     assert done.returncode == 0
     with zipfile.ZipFile(project.wheel()) as archive:
         names = archive.namelist()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import disk
+import warm
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import migrating, recording
@@ -226,7 +227,7 @@ def test_a_package_and_a_version_that_setup_does_not_say(tmp_path: Path) -> None
     moved = tables.replace('version = "3.4"\ndynamic = [', 'dynamic = ["version", ')
     (root / "pyproject.toml").write_text(f'{moved}\n[tool.hatch.version]\npath = "about.py"\n', encoding="utf-8")
     (root / "about.py").write_text("__version__ = '3.5'\n", encoding="utf-8")
-    read = process.run([sys.executable, "-m", "hatchling", "metadata", "version"], cwd=root)
+    read = warm.run([sys.executable, "-m", "hatchling", "metadata", "version"], cwd=root)
     assert read.stdout.strip() == "3.5"
 
 
@@ -545,7 +546,7 @@ def test_data_that_a_manifest_names(tmp_path: Path) -> None:
 
 def command(root: Path, *options: str, check: bool = True) -> process.Completed:
     """Run ``hatch-torch-ext init``."""
-    return process.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)
+    return warm.run([sys.executable, "-m", "hatch_torch_ext", "init", *options], cwd=root, check=check)
 
 
 PLAIN = """
@@ -586,7 +587,7 @@ def test_from_setup_py_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> Non
         ".gitignore", "CMakeLists.txt", "more.c", "pkg/__init__.py", "plain.c", "pyproject.toml", "setup.py",
     ]  # fmt: skip
     build: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]
-    process.run(build, cwd=root)
+    warm.run(build, cwd=root)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     assert wheel.name.startswith("pkg-1-cp311-cp311-")
     site = tmp_path / "site"
@@ -623,7 +624,7 @@ def test_from_scikit_build_core_to_a_wheel(tmp_path: Path, torch_cpu_python: Pat
     assert (root / "CMakeLists.txt").read_text(encoding="utf-8") == KEPT
     with (root / "CMakeLists.txt").open("a", encoding="utf-8") as stream:
         stream.write("install(TARGETS plain LIBRARY DESTINATION .)\n")
-    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
+    warm.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as zipped:
@@ -663,7 +664,7 @@ def test_a_module_parted_in_two(tmp_path: Path, torch_cpu_python: Path) -> None:
     assert f"`pkg._C` registers operators and has functions for Python: `init --split` splits it, and {gain}" in told
     told = command(root, "--split", *options[:4]).stderr
     assert "`pkg._C` is split: in `pkg_c_ops` the operators serve every Python, and C++ programs; the module" in told
-    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
+    warm.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"], cwd=root)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as zipped:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import tomlkit
 
+import warm
 from combinations import COMBINATIONS, named
 from hatch_torch_ext import cli
-from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import fresh
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 def test_every_combination_has_a_matrix_that_resolves(choices: Choices, tmp_path: Path) -> None:
     """Each is a whole project: hatch reads its matrix, and our configuration has no fault."""
     fresh.create("my-ops", tmp_path, choices)
-    done = process.run(
-        [sys.executable, "-m", "hatch_torch_ext", "matrix", "--json"], cwd=tmp_path / "my-ops", check=False
-    )
+    done = warm.run([sys.executable, "-m", "hatch_torch_ext", "matrix", "--json"], cwd=tmp_path / "my-ops", check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"selected": true') >= (2 if choices.cuda else 1)
 

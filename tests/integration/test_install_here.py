@@ -14,6 +14,7 @@ import uv
 
 import plain
 import used
+import warm
 from hatch_torch_ext import environments
 from hatch_torch_ext.base import process
 from hatch_torch_ext.environments.around import Parent
@@ -46,7 +47,7 @@ def sdist(once: Once, shared: Path) -> Path:
         files = {"src/my_pkg/__init__.py": used.INIT}
         project = plain.Project(folder / "project", shared, files=files)
         command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder / "dist")]
-        process.run(command, cwd=project.root)
+        warm.run(command, cwd=project.root)
 
     (path,) = (once("install-here-sdist", make) / "dist").glob("*.tar.gz")
     return path

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import warm
 import wheels
 from hatch_torch_ext.base import process
 from plain import CMAKE, COMMAND, Project, make_wheels
@@ -295,7 +296,7 @@ def test_sources_that_git_ignores_come_back_into_the_sdist(make: Make) -> None:
     with (project.root / "pyproject.toml").open("a", encoding="utf-8") as stream:
         stream.write(f"[tool.hatch.build.targets.sdist]\n{line}\n")
     assert "an sdist would lack" not in said(project.build(HATCH_TORCH_EXT_ONLY="*2.8*"))
-    process.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
+    warm.run([*COMMAND[:-1], "sdist"], cwd=project.root, env_changes=project.environ)
     with tarfile.open(next((project.root / "dist").glob("*.tar.gz"))) as archive:
         assert "my_pkg-1/csrc/CMakeLists.txt" in archive.getnames()
 
@@ -308,7 +309,7 @@ def test_a_source_that_the_sdist_lacks(make: Make) -> None:
 
     def from_the_sdist() -> process.Completed:
         project.root = tree
-        process.run([*COMMAND[:-1], "sdist"], cwd=tree, env_changes=project.environ)
+        warm.run([*COMMAND[:-1], "sdist"], cwd=tree, env_changes=project.environ)
         with tarfile.open(tree / "dist" / "my_pkg-1.tar.gz") as archive:
             archive.extractall(tree / "dist", filter="data")
         project.root = tree / "dist" / "my_pkg-1"

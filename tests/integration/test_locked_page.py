@@ -17,6 +17,7 @@ import uv
 
 import hatch_torch_ext
 import plain
+import warm
 import wheels
 from hatch_torch_ext.base import process
 from loopback import served
@@ -222,7 +223,7 @@ def test_match_runtime(tmp_path: Path, torches: Path, environ: dict[str, str | N
 def sdist(project: plain.Project) -> Path:
     """Return the sdist of a project."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", "sdists"]
-    process.run(command, cwd=project.root, env_changes=project.environ)
+    warm.run(command, cwd=project.root, env_changes=project.environ)
     (made,) = (project.root / "sdists").iterdir()
     return made
 

@@ -14,6 +14,7 @@ import pytest
 import uv
 
 import plain
+import warm
 from archives import unpack
 from hatch_torch_ext.base import process
 
@@ -133,7 +134,7 @@ def run(root: Path, environ: dict[str, str | None], *command: str | Path) -> str
 
 def hatchling(root: Path, *arguments: str, **environ: str | None) -> process.Completed:
     """Run hatchling in ``root`` with the plugin that is tested, without isolation."""
-    return process.run([sys.executable, "-m", "hatchling", *arguments], cwd=root, env_changes=environ, check=False)
+    return warm.run([sys.executable, "-m", "hatchling", *arguments], cwd=root, env_changes=environ, check=False)
 
 
 def said(done: process.Completed) -> str:
@@ -439,7 +440,7 @@ def test_the_build_hook_by_itself_says_what_is_missing(tmp_path: Path, shared: P
 
 def matrix_of(root: Path) -> process.Completed:
     """Run ``hatch-torch-ext matrix``; it need not succeed."""
-    return process.run([sys.executable, "-m", "hatch_torch_ext", "matrix"], cwd=root, check=False)
+    return warm.run([sys.executable, "-m", "hatch_torch_ext", "matrix"], cwd=root, check=False)
 
 
 @pytest.mark.performs("Correct it, such as", "Let the matrix say it everywhere", "Take the requirement out")

@@ -11,6 +11,7 @@ import pytest
 import uv
 
 import disk
+import warm
 from hatch_torch_ext.base import process
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def traps(tmp_path: Path) -> Path:
 
 def hatch_torch_ext(root: Path, *words: str) -> process.Completed:
     """Run a command of ours."""
-    return process.run([sys.executable, "-m", "hatch_torch_ext", *words], cwd=root, check=False)
+    return warm.run([sys.executable, "-m", "hatch_torch_ext", *words], cwd=root, check=False)
 
 
 @pytest.mark.slow
@@ -171,7 +172,7 @@ def test_a_project_with_every_trap_moves_whole(traps: Path, tmp_path: Path, torc
     pip = [str(torch_cpu_python), "-m", *last[1].split()]
     path = f"{torch_cpu_python.parent}{os.pathsep}{os.environ['PATH']}"
     process.run(pip, cwd=traps, env_changes={"PYTHONPATH": str(tools), "MAX_JOBS": "2", "PATH": path})
-    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=traps)
+    warm.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=traps)
     (old,), (new,) = (tmp_path / "trap-old" / "wheel").glob("*.whl"), (traps / "dist").glob("*.whl")
     compared = hatch_torch_ext(traps, "compare", str(old), str(new), "--json")
     found = json.loads(compared.stdout)

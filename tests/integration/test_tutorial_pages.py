@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomlkit
 
+import warm
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
 from hatch_torch_ext.facts.backend import Backend
@@ -57,7 +58,7 @@ def test_tables_are_of_a_project(page: str, entries: list[str], tmp_path: Path) 
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text("", encoding="utf-8")
     (tmp_path / "pyproject.toml").write_text(tomlkit.dumps(project), encoding="utf-8")
-    done = process.run([sys.executable, "-m", "hatch_torch_ext", "matrix", "--json"], cwd=tmp_path)
+    done = warm.run([sys.executable, "-m", "hatch_torch_ext", "matrix", "--json"], cwd=tmp_path)
     assert [each["name"] for each in json.loads(done.stdout)] == [f"matrix.{name}" for name in entries]
 
 
@@ -93,7 +94,7 @@ def test_what_a_new_package_is(tmp_path: Path) -> None:
         for place in places:
             assert any(each == place or each.startswith(place) for each in made), place
     assert len(named) == 8
-    done = process.run([sys.executable, "-m", "hatch_torch_ext", "init", "--help"])
+    done = warm.run([sys.executable, "-m", "hatch_torch_ext", "init", "--help"])
     options = set(re.findall(r"`(--\w+)`", page))
     assert options == {"--cuda", "--jit", "--module", "--stable"}
     assert options <= set(re.findall(r"--\w+", done.stdout))
@@ -118,7 +119,7 @@ def test_an_operator_of_ones_own(tmp_path: Path, torch_cpu_python: Path) -> None
         (root / place).write_text(text, encoding="utf-8")
     for name in ("kernels.h", "kernels.cpp"):
         (root / "csrc" / name).unlink()
-    process.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=root)
+    warm.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=root)
     (wheel,) = (root / "dist").glob("*.whl")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as zipped:

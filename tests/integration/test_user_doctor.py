@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 import uv
 
+import warm
 import wheels
 from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
@@ -407,7 +408,7 @@ def test_pruning_what_cannot_be_written(environment: Path, wheel: Path) -> None:
         "the user who installs it: in a Dockerfile, in the same RUN."
     )
     assert (folder / CPU29).is_dir()
-    process.run(words)
+    warm.run(words)
     assert not (folder / CPU29).exists()
 
 
