@@ -746,7 +746,7 @@ def test_imports_are_changed(tmp_path: Path) -> None:
         ("from . import (\n    _ops,\n    other,\n); add = 1", "from . import other; add = 1"),
         ("import torch; torch.ops.load_library('x.so'); add = 1", "import torch; add = 1"),
         ("torch.ops.load_library('x.so'); torch.ops.load_library('y.so'); add = 1", "add = 1"),
-        ("if torch: torch.ops.load_library('x.so'); from .other import add", "if torch: from .other import add"),
+        ("with a: torch.ops.load_library('x.so'); from .other import add", "with a: from .other import add"),
         ("import _C as c; add = 1", "from pkg import _C as c; add = 1"),
         (
             "from _C import f; from _C import (\n    g,  # why\n)",
@@ -806,6 +806,44 @@ def test_only_the_opening_goes(tmp_path: Path) -> None:
         TRIES.replace("torch.ops.load_library(path)", "pass  # _variants.load() has opened it").split("\n", 2)[2]
     )
     assert notes == ()
+
+
+FOUND = """import torch
+
+for name in ("x", "y"):
+    spec = find(name)
+    if spec is not None:
+        torch.ops.load_library(spec.origin)
+    elif not DOCS:
+        raise ImportError(name)
+    else:
+        from .placeholder import add
+"""
+
+
+def test_what_only_a_missing_library_leads_to_goes_with_the_opening(tmp_path: Path) -> None:
+    """As torch_scatter has it: nothing finds the files in the package now, and what was left would always raise."""
+    disk.write(tmp_path, {"pkg/__init__.py": FOUND})
+    (changed,), notes = imports.change(tmp_path, "pkg", "pkg", ())
+    assert changed.text.rstrip() == "from pkg import _variants\n\n_variants.load()\n\nimport torch"
+    assert notes == ()
+
+
+@pytest.mark.performs("and does more there: check the condition")
+def test_a_condition_of_the_opening_is_named_where_more_depends_on_it(tmp_path: Path) -> None:
+    """The import in the branch that opens stays, and with it a condition that only the author can judge."""
+    more = FOUND.replace("spec.origin)\n", "spec.origin)\n        from .ops import mul\n")
+    disk.write(tmp_path, {"pkg/__init__.py": more})
+    (changed,), notes = imports.change(tmp_path, "pkg", "pkg", ())
+    assert "from .ops import mul" in changed.text
+    assert "load_library" not in changed.text
+    assert texts(notes) == [
+        "pkg/__init__.py:3: opens a library under a condition, which may not hold any more, and does more there: "
+        "check the condition"
+    ]
+    by_hand = "from pkg import _variants\n\n_variants.load()\n\nimport torch\n\nfrom .ops import mul\n"
+    disk.write(tmp_path, {"pkg/__init__.py": by_hand})
+    assert imports.change(tmp_path, "pkg", "pkg", ()) == ((), ())
 
 
 def test_imports_of_what_became_a_library(tmp_path: Path) -> None:

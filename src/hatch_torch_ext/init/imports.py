@@ -228,13 +228,27 @@ def _lost(statement: ast.stmt, tree: ast.Module, read_there: frozenset[str]) -> 
 
 
 def _does_more(statement: ast.stmt) -> bool:
-    """Return whether a statement that opens a library also imports of the package, or defines something."""
+    """Return whether a statement, where it opens a library, also imports of the package, or defines something."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ImportFrom)
     return any(
-        isinstance(node, kinds) and (not isinstance(node, ast.ImportFrom) or node.level > 0)
-        for node in ast.walk(statement)
-        if node is not statement
+        isinstance(node, kinds) and (not isinstance(node, ast.ImportFrom) or node.level > 0) for node in _runs(statement)
     )
+
+
+def _runs(node: ast.AST) -> Iterable[ast.AST]:
+    """Yield what runs where the library is there: of an ``if``, only the branch that opens it."""
+    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.If):
+        opening = [branch for branch in (node.body, node.orelse) if any(map(_opens, branch))]
+        if len(opening) == 1:
+            (children,) = opening
+    for child in children:
+        yield child
+        yield from _runs(child)
+
+
+def _is_conditional(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.If) and _opens(node) for node in ast.walk(statement))
 
 
 def _without_loads(statement: ast.stmt) -> Iterable[_Edit]:
@@ -261,6 +275,9 @@ def _changed(
             )
         elif not _does_more(statement):
             edits.append(_Edit(node=statement, words=None))
+        elif _is_conditional(statement):
+            why = "which may not hold any more, and does more there: check the condition"
+            notes.append(Note(line=0, text=f"{name}:{statement.lineno}: opens a library under a condition, {why}"))
     edits += _renamed(text, tree, outside, name, notes)
     return _edited(text, edits, name, notes)
 
