@@ -230,9 +230,8 @@ def _lost(statement: ast.stmt, tree: ast.Module, read_there: frozenset[str]) -> 
 def _does_more(statement: ast.stmt) -> bool:
     """Return whether a statement, where it opens a library, also imports of the package, or defines something."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ImportFrom)
-    return any(
-        isinstance(node, kinds) and (not isinstance(node, ast.ImportFrom) or node.level > 0) for node in _runs(statement)
-    )
+    found = (node for node in _runs(statement) if isinstance(node, kinds))
+    return any(not isinstance(node, ast.ImportFrom) or node.level > 0 for node in found)
 
 
 def _runs(node: ast.AST) -> Iterable[ast.AST]:
