@@ -16,7 +16,7 @@ import wheels
 from hatch_torch_ext import audit, merge, repair
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Job, Sdk, Tool, Toolchain
+from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Sdk, Setup, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -158,10 +158,10 @@ class Site:
             stable_abi=stable,
             cuda=cuda,
         )
-        job = replace(self.job(config or self.config(), sdk or self.sdk()), entry=entry)
-        return repair.repair(job, self.tree(flags), report=self.said.append)
+        setup = replace(self.setup(config or self.config(), sdk or self.sdk()), entry=entry)
+        return repair.repair(setup, self.tree(flags), report=self.said.append)
 
-    def job(self, config: Config, sdk: Sdk) -> Job:
+    def setup(self, config: Config, sdk: Sdk) -> Setup:
         """Return the build that left the install tree."""
         environment = Environment(
             prefix=self.root,
@@ -171,7 +171,7 @@ class Site:
             interpreter=self.interpreter(),
         )
         entry = values.entry(name="e", torch_requirement="torch==2.8.*")
-        return Job(
+        return Setup(
             entry=entry,
             config=config,
             environment=environment,
@@ -182,8 +182,8 @@ class Site:
 
     def audit(self, built: BuiltVariant, config: Config) -> list[audit.Finding]:
         """Return the findings of the build's own audit; nothing is opened."""
-        job = self.job(config, replace(self.sdk(), kind="thin"))
-        return [*audit.audit_variant(built, job, self.tree())]
+        setup = self.setup(config, replace(self.sdk(), kind="thin"))
+        return [*audit.audit_variant(built, setup, self.tree())]
 
     def wheel(self, built: BuiltVariant, folder: Path, *, record: str | None = None) -> Path:
         """Write the wheel of one variant, with its manifest, in the merge's layout."""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import values
 from hatch_torch_ext import cmake
-from hatch_torch_ext.cmake import launchers
+from hatch_torch_ext.cmake import sharing
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values import Environment, Interpreter, Job
+from hatch_torch_ext.values import Environment, Interpreter, Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from hatch_torch_ext.cmake.launchers import Clients, Share, Turn
+    from hatch_torch_ext.cmake.sharing import Clients, Share, Turn
     from hatch_torch_ext.values import Entry, InstallTree, Sdk, Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
@@ -51,6 +51,19 @@ def environment_of(python: Path) -> Environment:
     )
 
 
+class NoOthers:
+    """The turn of a single entry."""
+
+    is_shared = others_configure = False
+
+    def configuring(self) -> AbstractContextManager[None]:
+        """Tell no one."""
+        return contextlib.nullcontext()
+
+    def by_itself(self) -> None:
+        """Wait for no one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
     """A fixed number of jobs for a single entry."""
@@ -60,17 +73,17 @@ class Fixed:
 
     def turn(self) -> AbstractContextManager[Turn]:
         """Return the turn of a single entry."""
-        return contextlib.nullcontext(launchers.NoOthers())
+        return contextlib.nullcontext(NoOthers())
 
     @contextlib.contextmanager
     def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
         """Provide all jobs."""
-        yield launchers.Share(arguments=("-j", str(self.jobs)))
+        yield sharing.Share(arguments=("-j", str(self.jobs)))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[Share]:
         """Provide one job."""
-        yield launchers.Share(arguments=("-j", "1"))
+        yield sharing.Share(arguments=("-j", "1"))
 
     def progress(self, finished: int, total: int, running: int) -> None:
         """Ignore the progress."""
@@ -96,12 +109,12 @@ class Workbench:
 
     def build(self, package: str, **changes: object) -> InstallTree:
         """Build one of tests/packages; ``changes`` go into the configuration."""
-        return cmake.build(self.job(package, **changes), slots=Fixed(jobs=1), report=self.reports.append)
+        return cmake.build(self.setup(package, **changes), slots=Fixed(jobs=1), report=self.reports.append)
 
-    def job(self, package: str, **changes: object) -> Job:
+    def setup(self, package: str, **changes: object) -> Setup:
         """Return the build of one of tests/packages; ``changes`` go into the configuration."""
         given = {"source": self.config.root / package, **changes}
-        return Job(
+        return Setup(
             entry=self.entry,
             config=replace(self.config, **given),  # type: ignore[arg-type]
             environment=self.environment,

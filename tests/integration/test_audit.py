@@ -27,7 +27,7 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.sdk import environment as sdk_environment
-from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Job
+from hatch_torch_ext.values import Environment, InstallTree, Interpreter, Setup
 
 if TYPE_CHECKING:
     from hatch_torch_ext.audit import Finding
@@ -450,14 +450,14 @@ def test_the_audit_of_a_built_variant(torch_cpu_python: Path, site: Path, includ
         prefix=tmp_path / "install", files=(), log=tmp_path / "log", compiler="GNU", build_dirs=(tmp_path,)
     )
     built = BuiltVariant(variant=described, root=tmp_path / "repaired")
-    job = Job(
+    setup = Setup(
         entry=entry, config=config, environment=environment, sdk=sdk, toolchain=trees.toolchain(), folder=tmp_path
     )
 
     def findings(**changes: object) -> list[tuple[str, bool]]:
         found = audit.audit_variant(
             built,
-            dataclasses.replace(job, config=dataclasses.replace(config, **changes)),  # type: ignore[arg-type]
+            dataclasses.replace(setup, config=dataclasses.replace(config, **changes)),  # type: ignore[arg-type]
             tree,
             exports={"libtorch_cpu.so": frozenset({"aoti_torch_library_def"}), "libc10.so": frozenset()},
         )

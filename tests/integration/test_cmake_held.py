@@ -563,7 +563,7 @@ def test_a_cpu_variant_is_the_same_bytes_for_a_cuda_build_of_the_release(
     for name, sdk in {"cpu": cpu, "cuda": cuda}.items():
         bench.sdk, bench.work = sdk, tmp_path / name
         tree = bench.build("", source=source)
-        built = repair.repair(bench.job("", source=source), tree, report=bench.reports.append)
+        built = repair.repair(bench.setup("", source=source), tree, report=bench.reports.append)
         (file,) = built.variant.files
         assert built.variant.backend == "cpu"
         files.append((built.root / file.path).read_bytes())

@@ -122,7 +122,7 @@ def test_what_a_dependency_installs_by_itself(make: Make, bench: Workbench, tmp_
     assert tree.files == ("libmine.so",)
     assert not any("install rules of" in line for line in bench.reports)
     found = search.Search(machine="x86_64", build=tree.log.parent / "build", prefixes=(), environ={})
-    (binary,) = contents.read(bench.job(""), tree, report=bench.reports.append).binaries
+    (binary,) = contents.read(bench.setup(""), tree, report=bench.reports.append).binaries
     library = found.find("libdep.so", binary)
     assert library is not None
     assert library[0].is_relative_to(tree.log.parent / "build" / "_deps")

@@ -18,7 +18,7 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Environment, Interpreter, Job, Sdk
+from hatch_torch_ext.values import Environment, Interpreter, Sdk, Setup
 from workbench import Fixed
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Bench:
     ) -> InstallTree:
         """Return what the project installs, as an entry that declares ``cuda``."""
         entry = _entry(name, cuda)
-        job = Job(
+        setup = Setup(
             entry=entry,
             config=config,
             environment=self.environment,
@@ -69,7 +69,7 @@ class Bench:
             toolchain=tools or self.tools(config, name, cuda),
             folder=self.work(config) / entry.folder,
         )
-        return cmake.build(job, slots=Fixed(jobs=1), report=print)
+        return cmake.build(setup, slots=Fixed(jobs=1), report=print)
 
 
 def _entry(name: str, cuda: str | None = None) -> Entry:

@@ -86,7 +86,7 @@ def test_cuda_symbols_make_a_cuda_variant(cuda_site: Site) -> None:
     assert "libc10_cuda.so" in file_of(built, "libops.so").needed
 
 
-@pytest.mark.performs("leave the CUDA sources out")
+@pytest.mark.performs("leave the GPU sources out")
 def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
     """A torch without CUDA cannot serve a file that uses c10::cuda; the message names file, symbol and remedy."""
     site.add("libops.so", CUDA_CALL)
@@ -94,14 +94,14 @@ def test_cuda_symbols_with_a_cpu_torch_are_refused(site: Site) -> None:
         site.repair()
     uses = "e: `libops.so` uses _ZN3c104cuda20getCurrentCUDAStreamEa of libc10_cuda.so, but "
     assert str(caught.value) == (
-        f"{uses}torch 2.8.0+cpu is a CPU build: take a CUDA build of torch for this entry, or leave the CUDA sources "
+        f"{uses}torch 2.8.0+cpu is a CPU build: take a GPU build of torch for this entry, or leave the GPU sources "
         "out of it"
     )
     with pytest.raises(RepairError) as caught:
         site.repair(cuda="cpu")
     assert str(caught.value) == (
-        f"{uses}the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
-        "entry its CUDA version"
+        f"{uses}the matrix says `cuda = cpu`: leave the GPU sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
+        "entry the version of its toolkit"
     )
     site.add("libops.so", TORCH_CALL)
     for cuda in (None, "cpu"):

@@ -12,7 +12,7 @@ from hatch_torch_ext import audit, cmake, repair, toolchain
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports
-from hatch_torch_ext.values import Job
+from hatch_torch_ext.values import Setup
 from workbench import Fixed
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
     tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
-    job = Job(
+    setup = Setup(
         entry=ENTRY, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=tmp_path / ENTRY.folder
     )
-    tree = cmake.build(job, slots=Fixed(jobs=1), report=print)
-    built = repair.repair(job, tree, report=print)
+    tree = cmake.build(setup, slots=Fixed(jobs=1), report=print)
+    built = repair.repair(setup, tree, report=print)
     remember(sdk, tmp_path / "older")
     names = exports.of(sdk, built.variant.files[0].needed, fetch=False, report=print)
     assert names is not None
@@ -49,7 +49,7 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
         # As with a thin SDK, so that it is not opened: that takes seconds, and is another test's.
         findings = audit.audit_variant(
             built,
-            replace(job, sdk=replace(sdk, kind="thin")),
+            replace(setup, sdk=replace(sdk, kind="thin")),
             tree,
             exports=names if at_hand else None,
             others=exports.StoredExports(os.environ, besides=sdk.version),

@@ -20,7 +20,7 @@ from hatch_torch_ext.merge import loader
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, facts, thin
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.values import CompilerCache, Job, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, Setup, Tool, Toolchain
 from oracle.forks import Forks
 from oracle.projects import WHEELS
 from workbench import ENTRY, QUICK
@@ -210,7 +210,7 @@ class Workshop:
         work, site = root / "build" / way, root / way
         error = ""
         try:
-            job = Job(
+            setup = Setup(
                 entry=ENTRY,
                 config=config,
                 environment=environment,
@@ -218,12 +218,12 @@ class Workshop:
                 toolchain=toolchain,
                 folder=work / ENTRY.folder,
             )
-            tree = cmake.build(job, slots=workbench.Fixed(jobs=2), report=said.append)
-            built = repair.repair(job, tree, report=said.append)
+            tree = cmake.build(setup, slots=workbench.Fixed(jobs=2), report=said.append)
+            built = repair.repair(setup, tree, report=said.append)
             # A thin SDK has no list of what torch exports, unless it was streamed.
             sonames = {name for file in built.variant.files for name in file.needed}
             names = exports.of(sdk, sonames, fetch=False, report=said.append) if way == "environment" else None
-            findings = audit.audit_variant(built, job, tree, exports=names)
+            findings = audit.audit_variant(built, setup, tree, exports=names)
             found = [*findings]
             if found:
                 said.append(audit.text(found))

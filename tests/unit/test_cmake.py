@@ -17,7 +17,7 @@ from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Job, Sdk, Tool, Toolchain
+from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Sdk, Setup, Tool, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +26,10 @@ ROOT = Path("/project")
 
 
 @pytest.fixture
-def job() -> Job:
+def setup() -> Setup:
     """Return a build of a thin torch 2.11 for CUDA 13 without a toolkit, below the project's root."""
     prefix = Path("/store/torch")
-    return Job(
+    return Setup(
         entry=values.entry(
             name="matrix.2.11",
             variables=(("torch", "2.11"), ("with-foo", "a b")),
@@ -70,9 +70,9 @@ def job() -> Job:
     )
 
 
-def test_matrix_variables_become_cache_entries(job: Job) -> None:
+def test_matrix_variables_become_cache_entries(setup: Setup) -> None:
     """Names are upper-cased, and what CMake or a shell would stumble over becomes an underscore."""
-    assert surroundings.matrix_variables(job.entry) == {"TORCH_EXT_TORCH": "2.11", "TORCH_EXT_WITH_FOO": "a b"}
+    assert surroundings.matrix_variables(setup.entry) == {"TORCH_EXT_TORCH": "2.11", "TORCH_EXT_WITH_FOO": "a b"}
 
 
 @pytest.mark.parametrize(
@@ -101,42 +101,44 @@ def test_facts_are_quoted_for_cmake() -> None:
     ]
 
 
-def test_later_maps_are_the_closer_ones(job: Job) -> None:
+def test_later_maps_are_the_closer_ones(setup: Setup) -> None:
     """Compilers take the last map that matches: the work folder's come after the root that it is in."""
-    assert package.mapped(job) == (
+    assert package.mapped(setup) == (
         (Path("/usr/include/python3.11"), "python/include"),
         (Path("/env"), "python"),
         (Path("/store/torch"), "torch"),
         (ROOT, "."),
-        (job.folder, "torch-ext"),
-        (job.folder / "torch", "torch"),
+        (setup.folder, "torch-ext"),
+        (setup.folder / "torch", "torch"),
     )
 
 
-def test_ccache_sees_relative_paths_below_what_project_and_work_share(job: Job) -> None:
+def test_ccache_sees_relative_paths_below_what_project_and_work_share(setup: Setup) -> None:
     """With ccache the maps are relative, the same in every checkout; without it there are none."""
-    assert package.base_dir(job) is None
-    assert package.relative_maps(job) == []
-    cached = replace(job, toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))))
+    assert package.base_dir(setup) is None
+    assert package.relative_maps(setup) == []
+    cached = replace(setup, toolchain=replace(setup.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))))
     assert package.base_dir(cached) == ROOT
     assert package.relative_maps(cached) == ["../torch=torch", "../../../..=."]
     assert surroundings.env_changes(cached)["CCACHE_BASEDIR"] == "/project"
-    other = replace(job, toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/sccache"))))
+    other = replace(setup, toolchain=replace(setup.toolchain, cache=CompilerCache(program=Path("/usr/bin/sccache"))))
     assert package.relative_maps(other) == []
 
 
-def test_our_own_ccache_has_its_folder_and_the_users_stays(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_ccache_has_its_folder_and_the_users_stays(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folder and size go only to ours, and the user's settings and launchers go before them."""
     for name in ("CCACHE_DIR", "CCACHE_MAXSIZE", "CCACHE_CONFIGPATH", "CMAKE_CXX_COMPILER_LAUNCHER"):
         monkeypatch.delenv(name, raising=False)
 
     def changes(cache: CompilerCache) -> dict[str, str | None]:
-        return surroundings.env_changes(replace(job, toolchain=replace(job.toolchain, cache=cache)))
+        return surroundings.env_changes(replace(setup, toolchain=replace(setup.toolchain, cache=cache)))
 
     ours = CompilerCache(program=Path("/store/ccache"), folder=Path("/store/compiled"))
     assert changes(ours)["CCACHE_DIR"] == "/store/compiled"
     assert changes(ours)["CCACHE_MAXSIZE"] == "5G"
-    launcher = f"/env/bin/python;-I;-S;{job.package}/once.py;{job.folder.parent}/compiling;{job.torch}:/store/torch"
+    launcher = (
+        f"/env/bin/python;-I;-S;{setup.package}/once.py;{setup.folder.parent}/compiling;{setup.torch}:/store/torch"
+    )
     for language in ("C", "CXX", "CUDA"):
         assert changes(ours)[f"CMAKE_{language}_COMPILER_LAUNCHER"] == f"{launcher};/store/ccache"
     monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "mine")
@@ -150,12 +152,12 @@ def test_our_own_ccache_has_its_folder_and_the_users_stays(job: Job, monkeypatch
     assert not {"CCACHE_DIR", "CCACHE_MAXSIZE"} & set(changes(ours))
 
 
-def test_ccache_has_no_base_where_nothing_is_shared(job: Job) -> None:
+def test_ccache_has_no_base_where_nothing_is_shared(setup: Setup) -> None:
     """Project and work folder that share only `/`: relative to that, the system's headers would be renamed."""
     cached = replace(
-        job,
+        setup,
         folder=Path("/cache/matrix.2.11"),
-        toolchain=replace(job.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))),
+        toolchain=replace(setup.toolchain, cache=CompilerCache(program=Path("/usr/bin/ccache"))),
     )
     assert package.base_dir(cached) is None
     assert "CCACHE_BASEDIR" not in surroundings.env_changes(cached)
@@ -175,75 +177,79 @@ def test_a_folder_that_cmake_cannot_work_in(letter: str, shown: str) -> None:
     )
 
 
-def test_the_childs_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_childs_environment(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry's programs come first, the SDK's facade is importable, and what the front end set is gone."""
     monkeypatch.setenv("PATH", "/usr/bin")
     monkeypatch.setenv("CMAKE_PREFIX_PATH", "/mine")
     monkeypatch.delenv("CMAKE_LIBRARY_PATH", raising=False)
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
-    changes = surroundings.env_changes(job)
+    changes = surroundings.env_changes(setup)
     assert changes["PATH"] == "/env/bin:/tools:/ninja:/usr/bin"
     assert changes["PYTHONPATH"] == "/store"
     assert changes["CMAKE_PREFIX_PATH"] == "/env/lib/python3.11/site-packages:/mine"
-    assert changes["CMAKE_LIBRARY_PATH"] == f"{job.folder}/torch/lib"
+    assert changes["CMAKE_LIBRARY_PATH"] == f"{setup.folder}/torch/lib"
     assert changes["SOURCE_DATE_EPOCH"] == surroundings.DEFAULT_EPOCH
     gone = ("PYTHONHOME", "DESTDIR", "CMAKE_GENERATOR", "CMAKE_GENERATOR_TOOLSET")
     assert [changes[name] for name in gone] == [None] * len(gone)
     assert not {"CC", "CXX", "CXXFLAGS"} & changes.keys()
 
 
-def test_nothing_of_another_python_reaches_the_interpreter(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_another_python_reaches_the_interpreter(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process has of Python's variables is gone; what the hatch environment sets is the author's and stays."""
     for name in ("PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONUSERBASE", "PYTHONWARNINGS"):
         monkeypatch.setenv(name, "1")
-    changes = surroundings.env_changes(job)
+    changes = surroundings.env_changes(setup)
     assert changes["PYTHONPATH"] == "/store"
     assert [changes[name] for name in ("PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONUSERBASE")] == [None, None, None]
     assert (changes["PYTHONNOUSERSITE"], changes["PYTHONHASHSEED"]) == ("1", "0")
     given = (("PYTHONPATH", "/project/tools"), ("PYTHONWARNINGS", "error"))
-    changes = surroundings.env_changes(replace(job, entry=replace(job.entry, env_vars=given)))
+    changes = surroundings.env_changes(replace(setup, entry=replace(setup.entry, env_vars=given)))
     assert changes["PYTHONPATH"] == "/store:/project/tools"
     assert changes["PYTHONWARNINGS"] == "error"
 
 
-def test_the_hatch_environments_own_variables_reach_the_compilers(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hatch_environments_own_variables_reach_the_compilers(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``env-vars`` of the environment are set for CMake as for ``hatch run``; lists of ours go before them."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
     given = (("CXXFLAGS", "-DA=1"), ("PATH", "/gcc/bin"), ("DESTDIR", "/away"), ("SOURCE_DATE_EPOCH", "2"))
-    changes = surroundings.env_changes(replace(job, entry=replace(job.entry, env_vars=given)))
+    changes = surroundings.env_changes(replace(setup, entry=replace(setup.entry, env_vars=given)))
     assert changes["CXXFLAGS"] == "-DA=1"
     assert changes["PATH"] == "/env/bin:/tools:/ninja:/gcc/bin"
     assert changes["DESTDIR"] is None
     assert changes["SOURCE_DATE_EPOCH"] == "2"
 
 
-def test_what_cmake_writes_into_the_sources_is_reported(job: Job, tmp_path: Path) -> None:
+def test_what_cmake_writes_into_the_sources_is_reported(setup: Setup, tmp_path: Path) -> None:
     """New and changed files are named, the first few; the work folder, hidden ones, dist and logs are not looked at."""
     work = tmp_path / "build" / "torch-ext"
-    job = replace(job, config=replace(job.config, root=tmp_path, source=tmp_path / "csrc"), folder=work / "matrix.2.11")
+    setup = replace(
+        setup, config=replace(setup.config, root=tmp_path, source=tmp_path / "csrc"), folder=work / "matrix.2.11"
+    )
     for folder in ("csrc", "dist", ".cache", "build/torch-ext/matrix.2.11"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "old.h").touch()
-    before = buildfolder.snapshot(job)
+    before = buildfolder.snapshot(setup)
     assert [path.relative_to(tmp_path).as_posix() for path in before] == ["csrc/old.h"]
     for folder in ("dist", ".cache", "build/torch-ext/matrix.2.11"):
         (tmp_path / folder / "new.h").touch()
     (tmp_path / "build.log").touch()
-    assert buildfolder.what_changed(job, before) is None
+    assert buildfolder.what_changed(setup, before) is None
     (tmp_path / "csrc" / "old.h").write_text("changed", encoding="utf-8")
     for name in ("a.h", "b.h", "z.h"):
         (tmp_path / "csrc" / name).touch()
-    assert buildfolder.what_changed(job, before) == (
+    assert buildfolder.what_changed(setup, before) == (
         "sources changed while CMake ran: csrc/a.h, csrc/b.h, csrc/old.h and 1 more. All entries share what CMake "
         "writes there, so they are compiled one after another, and it may end up in an sdist or a wheel: let "
         "CMake write below ${CMAKE_CURRENT_BINARY_DIR} instead"
     )
 
 
-def test_upstream_package_is_found_through_the_prefix_path(job: Job) -> None:
+def test_upstream_package_is_found_through_the_prefix_path(setup: Setup) -> None:
     """With torch's own package requested, its prefix is searched first."""
-    upstream = replace(job, config=replace(job.config, cmake=CMakeConfig(torch_package="upstream")))
-    assert (surroundings.env_changes(upstream)["CMAKE_PREFIX_PATH"] or "").startswith(f"{job.folder}/torch:")
+    upstream = replace(setup, config=replace(setup.config, cmake=CMakeConfig(torch_package="upstream")))
+    assert (surroundings.env_changes(upstream)["CMAKE_PREFIX_PATH"] or "").startswith(f"{setup.folder}/torch:")
 
 
 def test_flags_of_single_sources_count() -> None:
@@ -409,14 +415,15 @@ CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage
         ),
     ],
 )
-def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: str, tmp_path: Path) -> None:
+def test_errors_that_do_not_name_their_cause_are_explained(
+    output: str, hint: str, setup: Setup, tmp_path: Path
+) -> None:
     """Macros, a version that no torch of the entry can meet, a folder to be found: the words to add are given."""
-    said = failures.step_failed(
-        "compiling", ["cmake"], output, log=Path("/log.txt"), source=tmp_path, left_out=("sympy", "torchgen"), thin=True
-    )
+    thin = replace(setup, folder=tmp_path, sdk=replace(setup.sdk, left_out=("sympy", "torchgen")))
+    said = failures.step_failed(thin, "compiling", ["cmake"], output)
     first = failures.first_errors(output)
     last = [line for line in output.splitlines() if line not in first]
-    whole = "The whole log is /log.txt"
+    whole = f"The whole log is {thin.log}"
     assert said.splitlines() == [
         "compiling failed: `cmake`",
         "the first errors:",
@@ -427,9 +434,10 @@ def test_errors_that_do_not_name_their_cause_are_explained(output: str, hint: st
     ]
 
 
-def test_an_error_of_a_compiler_is_shown_once_with_the_projects_own_path(tmp_path: Path) -> None:
+def test_an_error_of_a_compiler_is_shown_once_with_the_projects_own_path(setup: Setup, tmp_path: Path) -> None:
     """CASE 89: the place can be clicked on; neither the command line nor the error comes twice."""
-    build = tmp_path / "build" / "torch-ext" / "entry" / "build"
+    setup = replace(setup, folder=tmp_path / "build" / "torch-ext" / "entry")
+    build = setup.build
     source = tmp_path / "csrc" / "ops.cpp"
     for folder in (build, source.parent):
         folder.mkdir(parents=True)
@@ -445,14 +453,7 @@ FAILED: [code=1] CMakeFiles/ops.dir/ops.cpp.o
       |   ^
 ninja: build stopped: subcommand failed.
 """
-    said = failures.step_failed(
-        "compiling",
-        ["ninja"],
-        failures.from_root(output, root=tmp_path, build=build),
-        log=Path("/log.txt"),
-        source=source.parent,
-        left_out=(),
-    )
+    said = failures.step_failed(setup, "compiling", ["ninja"], failures.from_root(output, root=tmp_path, build=build))
     assert said.splitlines() == [
         "compiling failed: `ninja`",
         "the first errors:",
@@ -461,7 +462,7 @@ ninja: build stopped: subcommand failed.
         "  csrc/ops.cpp: In function 'void f()':",
         "     17 |   g();",
         "        |   ^",
-        "Correct this in the project's sources; the whole log is /log.txt",
+        f"Correct this in the project's sources; the whole log is {setup.log}",
     ]
 
 
@@ -477,18 +478,18 @@ def test_a_place_outside_of_the_project_keeps_its_whole_path(tmp_path: Path) -> 
     )
 
 
-def test_nothing_installed_and_no_library_at_all() -> None:
+def test_nothing_installed_and_no_library_at_all(setup: Setup) -> None:
     """A project of static libraries gets a message that says what a wheel needs instead."""
     target = Target(name="core", type="STATIC_LIBRARY", artifacts=("libcore.a",), flags=())
     reply = Reply(compilers={}, targets=(target,), rules=())
-    assert failures.nothing_installed(reply, source=ROOT, log=Path("/log.txt")) == (
+    assert failures.nothing_installed(setup, reply) == (
         "CMake installs nothing, and the project has no shared library or module, only core (static_library). "
-        "Add to /project/CMakeLists.txt:\n"
+        "Add to /project/csrc/CMakeLists.txt:\n"
         "  find_package(Torch REQUIRED)\n"
         "  add_library(my_ops SHARED my_ops.cpp)\n"
         "  target_link_libraries(my_ops PRIVATE torch)\n"
         "  install(TARGETS my_ops LIBRARY DESTINATION .)\n"
-        "The whole log is /log.txt"
+        "The whole log is /project/build/torch-ext/matrix.2.11/log.txt"
     )
 
 
@@ -535,14 +536,14 @@ def test_files_that_fill_the_cache_once(args: tuple[str, ...], tmp_path: Path) -
 
 
 @pytest.mark.performs("put it into CXXFLAGS")
-def test_arguments_of_the_compiler(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_the_compiler(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """CXX is a command: its launcher is left out, its arguments reach CMake as one list, if CMake can take them."""
-    assert "-DCMAKE_CXX_COMPILER=/usr/bin/g++" in surroundings.cache_entries(job)
+    assert "-DCMAKE_CXX_COMPILER=/usr/bin/g++" in surroundings.cache_entries(setup)
     monkeypatch.setattr(tools, "describe_compiler", lambda path, *arguments, entry: f"{path.name} {arguments} {entry}")
     found = tools.compiler(entry="e", environ={"CXX": f"ccache {sys.executable} -m64 -DL=1"})
     assert found.arguments == ("-m64", "-DL=1")
     assert found.version == f"{Path(sys.executable).name} {found.arguments} e"
-    given = replace(job, toolchain=replace(job.toolchain, cxx=found))
+    given = replace(setup, toolchain=replace(setup.toolchain, cxx=found))
     assert f"-DCMAKE_CXX_COMPILER={found.path};-m64;-DL=1" in surroundings.cache_entries(given)
     with pytest.raises(ToolchainError) as caught:
         tools.compiler(entry="e", environ={"CXX": f"{sys.executable} '-DA=b c'"})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.cmake import launchers, ninja
+from hatch_torch_ext.cmake import launchers, ninja, sharing
 from workbench import Fixed
 
 
@@ -64,20 +64,20 @@ def test_what_a_program_prints_is_not_a_failure_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("1.12.1", launchers.Clients.NONE),
-        ("1.13.2", launchers.Clients.COMPILERS),
-        ("1.13.3", launchers.Clients.NINJA),
-        ("1.14.0", launchers.Clients.NINJA),
+        ("1.12.1", sharing.Clients.NONE),
+        ("1.13.2", sharing.Clients.COMPILERS),
+        ("1.13.3", sharing.Clients.NINJA),
+        ("1.14.0", sharing.Clients.NINJA),
     ],
 )
 def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
-    version: str, expected: launchers.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, expected: sharing.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Newer ones than 1.13.2 do (ninja's pull request 2726); an older one than 1.13.2 takes no part at all."""
     monkeypatch.setattr(ninja, "_only_compiles", lambda *_: True)
     (tmp_path / "build.ninja").write_text("", encoding="utf-8")
-    job: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=SimpleNamespace(version=version)), build=tmp_path)
-    assert ninja._clients(job, {}, Fixed(jobs=2, serves=True)) is expected
+    setup: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=SimpleNamespace(version=version)), build=tmp_path)
+    assert ninja._clients(setup, {}, Fixed(jobs=2, serves=True)) is expected
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_what_runs_beside_a_link_counts_as_a_job(
     tools = SimpleNamespace(
         ninja=SimpleNamespace(path=Path(sysconfig.get_path("scripts")) / "ninja"), cache=SimpleNamespace(ccache=True)
     )
-    job: Any = SimpleNamespace(toolchain=tools, build=tmp_path)
-    assert ninja._only_compiles(job, {}) is expected
+    setup: Any = SimpleNamespace(toolchain=tools, build=tmp_path)
+    assert ninja._only_compiles(setup, {}) is expected
 
 
 @pytest.mark.parametrize("failed", [True, False], ids=["after-a-failure", "by-itself"])
@@ -114,12 +114,12 @@ def test_a_file_that_was_not_begun_is_not_a_failure(tmp_path: Path, *, failed: b
         edges += "rule bad\n  command = echo bad >&2; exit 3\nbuild bad: bad\n"
     (tmp_path / "build.ninja").write_text(edges, encoding="utf-8")
     program = SimpleNamespace(path=Path(sysconfig.get_path("scripts")) / "ninja")
-    job: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=program), build=tmp_path, log=tmp_path / "log.txt")
+    setup: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=program), build=tmp_path, log=tmp_path / "log.txt")
     refused: list[str] = []
     server: Any = SimpleNamespace(running=1, started={}, refuse=lambda: refused.append(""))
-    share = launchers.Share(arguments=("-j", "2"), server=server)
+    share = sharing.Share(arguments=("-j", "2"), server=server)
     with pytest.raises(ProcessError) as caught:
-        ninja._run(job, {}, share, Fixed(jobs=2))
+        ninja._run(setup, {}, share, Fixed(jobs=2))
     output = caught.value.output
     assert refused
     assert output.count("FAILED: ") == 1

@@ -121,8 +121,8 @@ def test_files_that_cannot_be_read_are_no_cmake_files(task: Task, monkeypatch: p
     (root / "pipe.cmake").unlink()  # the digest of the project refuses it by name
     known = Memory(task.config, task.work)
     assert [*known.inputs(task).variables] == ["FLAVOUR"]
-    job: Any = SimpleNamespace(entry=task.entry, config=task.config)
-    assert buildfolder._found_by(job)
+    setup: Any = SimpleNamespace(entry=task.entry, config=task.config)
+    assert buildfolder._found_by(setup)
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest
 
 def folder(build: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Return the function that prepares a build folder for what it is made of, and by which variables CMake finds."""
-    job: Any = SimpleNamespace(build=build, prefix=build.parent / "install")
+    setup: Any = SimpleNamespace(build=build, prefix=build.parent / "install")
 
     def prepare(key: str, found_by: str) -> None:
         monkeypatch.setattr(buildfolder, "_key", lambda *_: key)
         monkeypatch.setattr(buildfolder, "_found_by", lambda _: found_by)
-        buildfolder.prepare(job, ())
+        buildfolder.prepare(setup, ())
 
     return prepare
 
@@ -236,7 +236,7 @@ def test_a_build_folder_is_kept_while_it_is_made_of_the_same(tmp_path: Path, mon
 def test_what_compiling_puts_into_the_prefix_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ninja does not make it again, so it goes only with the build folder; what was installed goes each time."""
     prepare, prefix = folder(tmp_path / "build", monkeypatch), tmp_path / "install"
-    job: Any = SimpleNamespace(build=tmp_path / "build", prefix=prefix)
+    setup: Any = SimpleNamespace(build=tmp_path / "build", prefix=prefix)
 
     def add(*names: str) -> None:
         for name in names:
@@ -253,7 +253,7 @@ def test_what_compiling_puts_into_the_prefix_stays(tmp_path: Path, monkeypatch: 
     prepare("a", "x")  # stopped before anything was installed
     assert there() == ["lib", "lib/placed.so"]
     for _ in range(2):
-        buildfolder.note_placed(job)
+        buildfolder.note_placed(setup)
         add("ops.so", "include/ops.h")
         (prefix / "include" / "link").symlink_to("..")
         prepare("a", "x")
@@ -283,16 +283,16 @@ def test_a_configure_step_that_was_killed_begins_anew(tmp_path: Path, monkeypatc
     """CMake's cache may call a check failed that was killed; and nothing counts as configured while CMake runs."""
     build = tmp_path / "build"
     folder(build, monkeypatch)("a", "x")
-    job: Any = SimpleNamespace(build=build)
-    buildfolder._change(job, configured="digest")
-    buildfolder.begin_configuring(job)
-    assert buildfolder._read(job) == {"key": "a", "found_by": "x", "configuring": "yes"}
+    setup: Any = SimpleNamespace(build=build)
+    buildfolder._change(setup, configured="digest")
+    buildfolder.begin_configuring(setup)
+    assert buildfolder._read(setup) == {"key": "a", "found_by": "x", "configuring": "yes"}
     (build / "CMakeCache.txt").touch()
-    buildfolder.begin_configuring(job)
+    buildfolder.begin_configuring(setup)
     assert not (build / "CMakeCache.txt").exists()
     (build / "CMakeCache.txt").touch()
-    buildfolder.end_configuring(job)
-    buildfolder.begin_configuring(job)
+    buildfolder.end_configuring(setup)
+    buildfolder.begin_configuring(setup)
     assert (build / "CMakeCache.txt").exists()
 
 

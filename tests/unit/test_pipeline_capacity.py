@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import disk
-from hatch_torch_ext.cmake.launchers import Clients
+from hatch_torch_ext.cmake.sharing import Clients
 from hatch_torch_ext.pipeline import capacity, events
 from hatch_torch_ext.pipeline.capacity import GB, Capacity, Pressure
 from hatch_torch_ext.pipeline.pool import Pool

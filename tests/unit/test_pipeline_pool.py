@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import ProcessError, Stopped
-from hatch_torch_ext.cmake.launchers import Clients
+from hatch_torch_ext.cmake.sharing import Clients
 from hatch_torch_ext.pipeline import capacity
 from hatch_torch_ext.pipeline.pool import Pool, SharedLock
 from hatch_torch_ext.pipeline.slots import Shares

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.cmake.launchers import Clients
+from hatch_torch_ext.cmake.sharing import Clients
 from hatch_torch_ext.pipeline.pool import Pool
 from hatch_torch_ext.pipeline.slots import Shares
 from hatch_torch_ext.pipeline.tokenserver import TokenServer

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
-    from hatch_torch_ext.values import InstallTree, Job, Sdk
+    from hatch_torch_ext.values import InstallTree, Sdk, Setup
 
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
 THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
@@ -27,7 +27,7 @@ THIS_PROCESSOR = re.compile(r"-m(?:arch|cpu)=native(?![\w-])")
 
 def audit_variant(
     built: BuiltVariant,
-    job: Job,
+    setup: Setup,
     tree: InstallTree,
     *,
     exports: Mapping[str, frozenset[str]] | None = None,
@@ -39,7 +39,7 @@ def audit_variant(
     is checked. ``others`` are the same of other torch releases, by version, to name one that would do. If the entry's
     environment has torch installed, every file is opened in it.
     """
-    config = job.config
+    config = setup.config
     found: list[Finding] = []
     binaries: list[AuditedBinary] = []
     # Package folders, `_torch_ext`, and one more: a file of a label's folder may be moved to `shared/<hash>`, and its
@@ -53,16 +53,16 @@ def audit_variant(
         except (ElfError, OSError) as error:
             found.append(finding("unreadable-file", file.path, str(error), variant=built.variant.label))
     subject = replace(
-        _subject(built, job, tree),
+        _subject(built, setup, tree),
         binaries=tuple(binaries),
         exports=exports,
         others={} if others is None else others,
     )
     opened = opening.Opened()
-    if job.sdk.kind == "environment":
+    if setup.sdk.kind == "environment":
         loadable = [item for item in binaries if _is_opened(item, built)]
         opened = opening.open_all(
-            job.environment.python,
+            setup.environment.python,
             loadable,
             variant=built.variant.label,
             package=config.package,
@@ -75,10 +75,10 @@ def audit_variant(
     return settle(found, ignore=config.ignore)
 
 
-def _subject(built: BuiltVariant, job: Job, tree: InstallTree) -> Subject:
+def _subject(built: BuiltVariant, setup: Setup, tree: InstallTree) -> Subject:
     """Return what is known of the variant besides its files and the exports of torch."""
-    config, sdk, toolkit = job.config, job.sdk, job.toolchain.toolkit
-    free_threaded = job.environment.interpreter.tag.endswith("t")
+    config, sdk, toolkit = setup.config, setup.sdk, setup.toolchain.toolkit
+    free_threaded = setup.environment.interpreter.tag.endswith("t")
     cross = config.cross_for(built.variant.machine)
     return Subject(
         **facts(built.variant),
@@ -90,7 +90,7 @@ def _subject(built: BuiltVariant, job: Job, tree: InstallTree) -> Subject:
         cuda_runtime=None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
         newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
         pybind11_internals=_pybind11_internals(sdk),
-        frees_gil=python.frees_gil(config.root, config.source, job.folder.parent) if free_threaded else None,
+        frees_gil=python.frees_gil(config.root, config.source, setup.folder.parent) if free_threaded else None,
         beside=_beside(built, sdk),
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
         sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.cmake.replies import Inputs
-    from hatch_torch_ext.values import Job
+    from hatch_torch_ext.values import Setup
 
 FILE = "torch_ext.json"
 """Holds ``key`` (what the folder was made of), ``found_by`` (by which variables CMake found what its cache has),
@@ -52,39 +52,39 @@ READS = re.compile(
 """Commands of CMake by which it may read a file that it does not tell of."""
 
 
-def prepare(job: Job, cache: Sequence[str]) -> None:
+def prepare(setup: Setup, cache: Sequence[str]) -> None:
     """Keep the build folder if it was made of what is there now; ``cache`` are cache entries of the command line."""
-    key, found_by, known = _key(job, cache), _found_by(job), _read(job)
-    if job.build.exists() and known.get("key") != key:
-        (job.build / FILE).unlink(missing_ok=True)
-        shutil.rmtree(job.build)
+    key, found_by, known = _key(setup, cache), _found_by(setup), _read(setup)
+    if setup.build.exists() and known.get("key") != key:
+        (setup.build / FILE).unlink(missing_ok=True)
+        shutil.rmtree(setup.build)
     elif known.get("found_by") != found_by:
-        _forget_findings(job)
-    if not job.build.exists():
-        shutil.rmtree(job.prefix, ignore_errors=True)
-        job.build.mkdir(parents=True)
-    _take_out_what_was_installed(job)
-    _change(job, key=key, found_by=found_by)
+        _forget_findings(setup)
+    if not setup.build.exists():
+        shutil.rmtree(setup.prefix, ignore_errors=True)
+        setup.build.mkdir(parents=True)
+    _take_out_what_was_installed(setup)
+    _change(setup, key=key, found_by=found_by)
 
 
-def note_placed(job: Job) -> None:
+def note_placed(setup: Setup) -> None:
     """Take note of what compiling has put into the prefix: all that is there later was installed.
 
     ExternalProject and commands of a target (``POST_BUILD``) put files there, which Ninja does not make again.
     """
-    there = [str(path.relative_to(job.prefix)) for path in _contents(job.prefix)]
-    atomic.update(job.build / PLACED, json.dumps(there))
+    there = [str(path.relative_to(setup.prefix)) for path in _contents(setup.prefix)]
+    atomic.update(setup.build / PLACED, json.dumps(there))
 
 
-def _take_out_what_was_installed(job: Job) -> None:
-    record = job.build / PLACED
+def _take_out_what_was_installed(setup: Setup) -> None:
+    record = setup.build / PLACED
     if not record.exists():  # nothing was installed from this build folder
         return
     placed = set(untrusted.json(record.read_text(encoding="utf-8")))
-    for path in _contents(job.prefix):
-        if str(path.relative_to(job.prefix)) not in placed:
+    for path in _contents(setup.prefix):
+        if str(path.relative_to(setup.prefix)) not in placed:
             path.unlink()
-    for folder, _, _ in os.walk(job.prefix, topdown=False):
+    for folder, _, _ in os.walk(setup.prefix, topdown=False):
         with contextlib.suppress(OSError):  # it has files
             Path(folder).rmdir()
     record.unlink()
@@ -96,129 +96,129 @@ def _contents(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.is_symlink() or not path.is_dir())
 
 
-def begin_configuring(job: Job) -> None:
+def begin_configuring(setup: Setup) -> None:
     """Take note that CMake runs. Where it was killed the last time, its cache may call the killed check failed."""
-    if "configuring" in _read(job):
-        _forget_findings(job)
-    _change(job, configuring="yes", configured=None)
+    if "configuring" in _read(setup):
+        _forget_findings(setup)
+    _change(setup, configuring="yes", configured=None)
 
 
-def end_configuring(job: Job) -> None:
+def end_configuring(setup: Setup) -> None:
     """Take note that CMake came to its end."""
-    _change(job, configuring=None)
+    _change(setup, configuring=None)
 
 
 def is_configured(
-    job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
+    setup: Setup, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
 ) -> bool:
     """Say whether the build folder was configured by ``command`` from what is there now (``before``: the project)."""
-    if is_distrusted(job) or (known := _read(job).get("configured")) is None:
+    if is_distrusted(setup) or (known := _read(setup).get("configured")) is None:
         return False
     try:
-        return known == _digest(job, replies.inputs(job.build), command, env, before)
+        return known == _digest(setup, replies.inputs(setup.build), command, env, before)
     except (KeyError, OSError, ValueError):
         return False
 
 
-def forget(job: Job) -> None:
+def forget(setup: Setup) -> None:
     """Let the next build configure, whatever becomes of this one."""
-    _change(job, configured=None)
+    _change(setup, configured=None)
 
 
-def note(job: Job, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:
+def note(setup: Setup, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:
     """Remember what a build that went well was configured from: ``before`` is the project as it was when it began."""
     try:
-        inputs = replies.inputs(job.build)
-        if not any(_reads(job, path) for path in inputs.files):
-            _change(job, configured=_digest(job, inputs, command, env, before))
+        inputs = replies.inputs(setup.build)
+        if not any(_reads(setup, path) for path in inputs.files):
+            _change(setup, configured=_digest(setup, inputs, command, env, before))
     except (KeyError, OSError, ValueError):
         pass  # CMake's description of itself cannot be read: it is made again
 
 
-def _read(job: Job) -> dict[str, str]:
+def _read(setup: Setup) -> dict[str, str]:
     """Return what the folder's file says; nothing where it is missing or damaged."""
     try:
-        data = untrusted.json((job.build / FILE).read_text(encoding="ascii"))
+        data = untrusted.json((setup.build / FILE).read_text(encoding="ascii"))
         return {str(name): str(value) for name, value in data.items()}
     except (AttributeError, OSError, ValueError):
         return {}
 
 
-def _change(job: Job, **parts: str | None) -> None:
+def _change(setup: Setup, **parts: str | None) -> None:
     """Replace parts of the folder's file, all at once; None removes one."""
-    known = _read(job)
+    known = _read(setup)
     changed = {name: value for name, value in {**known, **parts}.items() if value is not None}
     if changed != known:
-        scratch = job.build / f"{FILE}.new"
+        scratch = setup.build / f"{FILE}.new"
         scratch.write_text(json.dumps(changed), encoding="ascii")
-        scratch.replace(job.build / FILE)
+        scratch.replace(setup.build / FILE)
 
 
-def _key(job: Job, cache: Sequence[str]) -> str:
+def _key(setup: Setup, cache: Sequence[str]) -> str:
     """Return a digest of all that a build folder was made from; a build folder with another digest is not resumed.
 
     CMake and Ninja are in it by version: an isolated build has them at a new path each time, which they tolerate.
     """
-    toolchain, environ = job.toolchain, job.entry.environ(os.environ)
+    toolchain, environ = setup.toolchain, setup.entry.environ(os.environ)
     passing = (str(toolchain.ninja.path),)
     facts = {
         "cache": [entry for entry in cache if not entry.endswith(passing)],
-        "args": job.config.cmake.args,
-        "source": str(job.config.source),
-        "sdk": repr(job.sdk),
-        "interpreter": repr(job.environment.interpreter),
+        "args": setup.config.cmake.args,
+        "source": str(setup.config.source),
+        "sdk": repr(setup.sdk),
+        "interpreter": repr(setup.environment.interpreter),
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.toolkit)],
         "target": repr(toolchain.target),
-        "launcher": launchers.words(job),
+        "launcher": launchers.words(setup),
         "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE)},
-        "files": surroundings.contents_read_once(job.config, environ),
+        "files": surroundings.contents_read_once(setup.config, environ),
         "package": package.digest(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _found_by(job: Job) -> str:
+def _found_by(setup: Setup) -> str:
     """Return a digest of the variables that decide what CMake finds, and what the project's CMake files read.
 
     CMake keeps in its cache what it found, and what a project keeps there: with another digest it begins anew, and
     Ninja compiles what that changes.
     """
-    environ = job.entry.environ(os.environ)
-    texts = map(project.text, project.cmake_files(job.config.source))
+    environ = setup.entry.environ(os.environ)
+    texts = map(project.text, project.cmake_files(setup.config.source))
     named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - _OF_A_FRONT_END
     values = [(name, environ[name]) for name in sorted(named) if name in environ]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def _forget_findings(job: Job) -> None:
+def _forget_findings(setup: Setup) -> None:
     """Remove what CMake found on the machine and what it tried out; the objects stay."""
-    (job.build / "CMakeCache.txt").unlink(missing_ok=True)
-    for checked in (job.build / "CMakeFiles").glob("[0-9]*"):
+    (setup.build / "CMakeCache.txt").unlink(missing_ok=True)
+    for checked in (setup.build / "CMakeFiles").glob("[0-9]*"):
         shutil.rmtree(checked)
 
 
-def _reads(job: Job, path: Path) -> bool:
+def _reads(setup: Setup, path: Path) -> bool:
     """Say whether a CMake file of the project, or of a package of the system, may read files of the project."""
-    given = (job.package, job.torch, job.sdk.prefix, job.environment.prefix)
+    given = (setup.package, setup.torch, setup.sdk.prefix, setup.environment.prefix)
     if any(path.is_relative_to(folder) for folder in given):
         return False
     return READS.search(path.read_text(encoding="utf-8", errors="replace")) is not None
 
 
 def _digest(
-    job: Job, inputs: Inputs, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
+    setup: Setup, inputs: Inputs, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
 ) -> str:
     environ = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
-    outside = {path.parent for path in inputs.sources if path not in before and not path.is_relative_to(job.folder)}
-    places = {*SYSTEM, *(f"{folder}/{job.environment.interpreter.machine}-linux-gnu" for folder in SYSTEM)}
+    outside = {path.parent for path in inputs.sources if path not in before and not path.is_relative_to(setup.folder)}
+    places = {*SYSTEM, *(f"{folder}/{setup.environment.interpreter.machine}-linux-gnu" for folder in SYSTEM)}
     looked_at = {*map(Path, places), *map(Path, environ.get("PATH", "").split(os.pathsep)), *outside}
     facts = {
         "command": list(command),
         "environ": {name: value for name, value in environ.items() if name not in OF_THE_SHELL},
-        "made": [_state(job.build / name) for name in ("CMakeCache.txt", "build.ninja")],
+        "made": [_state(setup.build / name) for name in ("CMakeCache.txt", "build.ninja")],
         "files": {str(path): before.get(path) or _state(path) for path in inputs.files},
         "project": sorted(map(str, before)),
-        "packages": sorted(path.name for path in job.environment.site_packages.iterdir()),
+        "packages": sorted(path.name for path in setup.environment.site_packages.iterdir()),
         "folders": {str(folder): _state(folder)[0] for folder in looked_at if folder.is_dir()},
     }
     text = json.dumps(facts, sort_keys=True)
@@ -241,15 +241,15 @@ State = tuple[int, int]
 """Time of the last change in nanoseconds, and size in bytes."""
 
 
-def snapshot(job: Job) -> dict[Path, State]:
+def snapshot(setup: Setup) -> dict[Path, State]:
     """Return the files of the project and of its CMake folder that a compiler may read.
 
     Folders of tools and what builds leave are passed over, and so are files that people and editors write while CMake
     runs. Hidden folders count only below the CMake folder.
     """
     found: dict[Path, State] = {}
-    root, without = job.config.root, [job.config.root / "dist", job.folder.parent]
-    for folder, names in project.walk(root, job.config.source, without=without, hidden=True):
+    root, without = setup.config.root, [setup.config.root / "dist", setup.folder.parent]
+    for folder, names in project.walk(root, setup.config.source, without=without, hidden=True):
         for name in names:
             if not name.endswith(_UNREAD):
                 path = Path(folder, name)
@@ -259,41 +259,41 @@ def snapshot(job: Job) -> dict[Path, State]:
     return found
 
 
-def _counts(job: Job, path: Path) -> bool:
+def _counts(setup: Setup, path: Path) -> bool:
     """Return whether a file that CMake names nowhere may be compiled, packed or installed."""
-    packed = [job.config.source, job.config.package_dir]
+    packed = [setup.config.source, setup.config.package_dir]
     with contextlib.suppress(KeyError, OSError, ValueError):  # CMake has not come so far
-        packed += [folder for rule in replies.read(job.build).rules for _, folder in rule.folders]
+        packed += [folder for rule in replies.read(setup.build).rules for _, folder in rule.folders]
     read = project.is_compiled(path.name) or _LINKED.search(path.name) is not None
     return read or any(path.is_relative_to(folder) for folder in packed)
 
 
-def distrust(job: Job) -> None:
+def distrust(setup: Setup) -> None:
     """Note that an entry wrote into the sources: what is there may be another entry's from now on."""
-    (job.folder.parent / WRITES).touch()
+    (setup.folder.parent / WRITES).touch()
 
 
-def trust(job: Job) -> None:
+def trust(setup: Setup) -> None:
     """Note that an entry was built by itself and wrote nothing into the sources."""
-    (job.folder.parent / WRITES).unlink(missing_ok=True)
+    (setup.folder.parent / WRITES).unlink(missing_ok=True)
 
 
-def is_distrusted(job: Job) -> bool:
+def is_distrusted(setup: Setup) -> bool:
     """Say whether an entry of this project wrote into the sources."""
-    return (job.folder.parent / WRITES).exists()
+    return (setup.folder.parent / WRITES).exists()
 
 
-def what_changed(job: Job, before: Mapping[Path, State]) -> str | None:
+def what_changed(setup: Setup, before: Mapping[Path, State]) -> str | None:
     """Return the message on files that are new or changed since ``before``, or None."""
-    changed = sorted(path for path, state in snapshot(job).items() if before.get(path) != state)
+    changed = sorted(path for path, state in snapshot(setup).items() if before.get(path) != state)
     if changed:
         ours = project.output_files()
-        named = set(project.named(changed, job.config.source))
-        counting = (path for path in changed if path in named or _counts(job, path))
+        named = set(project.named(changed, setup.config.source))
+        counting = (path for path in changed if path in named or _counts(setup, path))
         changed = [path for path in counting if project.identity(path) not in ours]
     if not changed:
         return None
-    shown = escape.few([os.path.relpath(path, job.config.root) for path in changed])
+    shown = escape.few([os.path.relpath(path, setup.config.root) for path in changed])
     return (
         f"sources changed while CMake ran: {shown}. All entries share what CMake writes there, so they are "
         "compiled one after another, and it may end up in an sdist or a wheel: let CMake write below "

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hatch_torch_ext.cmake.replies import Reply
+    from hatch_torch_ext.values import Setup
 
 _FETCHING = re.compile(r"FetchContent\.cmake:\d+ \(message\):\s+Build step for (\S+) failed")
 IN_SOURCES = "Correct this in the project's sources"
@@ -114,22 +115,19 @@ _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
 def step_failed(
+    setup: Setup,
     step: str,
     command: Sequence[str],
     output: str,
     *,
-    log: Path,
-    source: Path,
-    left_out: Sequence[str],
-    thin: bool = False,
     hints: Sequence[str] = (),
     killed: str | None = None,
 ) -> str:
     """Return the message of a failed step, with its first errors, since later ones often follow from them.
 
-    ``left_out`` are modules that a full torch has and this entry's SDK, if it is ``thin``, lacks; ``hints`` are further
-    explanations; ``killed`` says that something was killed.
+    ``hints`` are further explanations; ``killed`` says that something was killed.
     """
+    log, source, left_out = setup.log, setup.config.source, setup.sdk.left_out
     first = first_errors(output)
     parts = [f"{step} failed: `{_shortened(process.command_line(command))}`"]
     if first:
@@ -139,7 +137,7 @@ def step_failed(
         parts += ["the last lines:", *(f"  {_shortened(line)}" for line in last)]
     parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
     parts += _not_fetched(output)
-    full = list(_needs_full_torch(output, left_out)) if thin else []
+    full = list(_needs_full_torch(output, left_out)) if setup.sdk.kind == "thin" else []
     parts += [*full, *_missing_modules(output, left_out)]
     parts += filter(None, [empty_submodules(source)])
     parts += _not_packed(output, source)
@@ -305,13 +303,14 @@ def _besides(output: str, first: Sequence[str]) -> Iterator[str]:
             yield line
 
 
-def did_not_run(*, source: Path, log: Path) -> str:
+def did_not_run(setup: Setup) -> str:
     """Return the message for a project that replaced our CMake files, which set architectures and paths."""
     return (
-        f"the project in {source} overwrites CMAKE_PROJECT_INCLUDE_BEFORE, by which hatch-torch-ext sets CUDA "
-        "architectures and the C++ ABI, and keeps paths of this machine out of the wheel. Set "
+        f"the project in {setup.config.source} overwrites CMAKE_PROJECT_INCLUDE_BEFORE, by which hatch-torch-ext sets "
+        "CUDA architectures and the C++ ABI, and keeps paths of this machine out of the wheel. Set "
         "CMAKE_PROJECT_<name>_INCLUDE_BEFORE instead, with the name that the project has in project(), or set "
-        f"CMAKE_PROJECT_INCLUDE_BEFORE in the option `cmake.define`, which keeps both. The whole log is {log}"
+        "CMAKE_PROJECT_INCLUDE_BEFORE in the option `cmake.define`, which keeps both. The whole log is "
+        f"{setup.log}"
     )
 
 
@@ -320,11 +319,11 @@ def installs_while_compiling(source: Path) -> bool:
     return any(_INTO_PREFIX.search(project.text(path)) for path in project.cmake_files(source))
 
 
-def nothing_installed(reply: Reply, *, source: Path, log: Path) -> str:
+def nothing_installed(setup: Setup, reply: Reply) -> str:
     """Return the message for a project that builds but installs nothing, with the line to add."""
     loadable = [target for target in reply.targets if target.loadable]
     names = " ".join(target.name for target in loadable)
-    where = source / "CMakeLists.txt"
+    where, log = setup.config.source / "CMakeLists.txt", setup.log
     if loadable:
         built = ", ".join(name for target in loadable for name in target.artifacts)
         return (

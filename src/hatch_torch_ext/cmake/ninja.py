@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -14,15 +13,15 @@ from packaging.version import Version
 from hatch_torch_ext.base import atomic, process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers
-from hatch_torch_ext.cmake.launchers import Clients, Share
+from hatch_torch_ext.cmake.sharing import Clients, Share
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.launchers import Slots
-    from hatch_torch_ext.values import Job
+    from hatch_torch_ext.cmake.sharing import Slots
+    from hatch_torch_ext.values import Setup
 
 JOBSERVER_SINCE = Version("1.13.2")
 """1.13.0 is a client too, but exits with 0 when it is interrupted."""
@@ -55,20 +54,20 @@ command.
 """
 
 
-def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
+def build(setup: Setup, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
     """Run Ninja. If a compiler is killed because memory is short, run it again with one compiler at a time.
 
     If some program that Ninja runs started a make that is too old for the jobserver, Ninja runs again without one.
     Raises ``ProcessError`` if it fails.
     """
-    clients = _clients(job, env, slots)
+    clients = _clients(setup, env, slots)
     try:
         try:
-            _run_shared(job, env, clients, slots)
+            _run_shared(setup, env, clients, slots)
         except ProcessError as error:
             if clients is Clients.NONE or not _OLD_MAKE.search(error.output):
                 raise
-            _run_shared(job, env, Clients.NONE, slots)
+            _run_shared(setup, env, Clients.NONE, slots)
     except ProcessError as error:
         if error.returncode is None or not KILLED.search(error.output):
             raise
@@ -79,20 +78,20 @@ def build(job: Job, env: Mapping[str, str | None], slots: Slots, report: Callabl
         "one file at a time, and no other entry compiles meanwhile. `memory-per-job` prevents this"
     )
     with slots.exclusive() as share:
-        _run(job, env, share, slots)
+        _run(setup, env, share, slots)
 
 
-def outside(job: Job, env: Mapping[str, str | None]) -> frozenset[str]:
+def outside(setup: Setup, env: Mapping[str, str | None]) -> frozenset[str]:
     """Return the files outside of the build folder that Ninja would write, where every entry writes the same file."""
-    inside = os.fspath(job.build) + "/"
+    inside = os.fspath(setup.build) + "/"
 
     def find() -> list[str]:
-        listing = process.run([*command(job, Share()), "-t", "targets", "all"], env_changes=env).stdout
+        listing = process.run([*command(setup, Share()), "-t", "targets", "all"], env_changes=env).stdout
         outputs = (line.rpartition(": ") for line in listing.splitlines() if line.startswith("/"))
         return [path for path, _, rule in outputs if rule != "phony" and not path.startswith(inside)]
 
     try:
-        return frozenset(known(job.build, "outside", find))
+        return frozenset(known(setup.build, "outside", find))
     except ProcessError:
         return frozenset()  # what is wrong with it, Ninja says when it builds
 
@@ -102,16 +101,17 @@ _BUILD_FILES = ("build.ninja", "CMakeFiles/rules.ninja")
 
 
 def known(build: Path, name: str, find: Callable[[], list[str]]) -> list[str]:
-    """Return what ``find`` reads from Ninja's build files; it is kept in the build folder until these change."""
-    state = hashlib.sha256()
+    """Return what ``find`` reads from Ninja's build files; it is kept in the build folder until CMake writes these."""
+    state: list[int] = []
     for file in _BUILD_FILES:
         with contextlib.suppress(OSError):
-            state.update((build / file).read_bytes())
+            status = (build / file).stat()
+            state += [status.st_mtime_ns, status.st_size]
     kept: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         kept = untrusted.json((build / KNOWN).read_text(encoding="utf-8"))
-    if not isinstance(kept, dict) or kept.get("state") != state.hexdigest():
-        kept = {"state": state.hexdigest()}
+    if not isinstance(kept, dict) or kept.get("state") != state:
+        kept = {"state": state}
     if not isinstance(kept.get(name), list):
         kept[name] = find()
         atomic.update(build / KNOWN, json.dumps(kept))
@@ -130,17 +130,17 @@ def threads(flags: Iterable[tuple[str, str]]) -> str | None:
     return None
 
 
-def command(job: Job, share: Share) -> list[str]:
+def command(setup: Setup, share: Share) -> list[str]:
     """Return the command line of Ninja."""
-    return [str(job.toolchain.ninja.path), "-C", str(job.build), *share.arguments]
+    return [str(setup.toolchain.ninja.path), "-C", str(setup.build), *share.arguments]
 
 
-def _run_shared(job: Job, env: Mapping[str, str | None], clients: Clients, slots: Slots) -> None:
+def _run_shared(setup: Setup, env: Mapping[str, str | None], clients: Clients, slots: Slots) -> None:
     with slots.share(clients) as share:
-        _run(job, env, share, slots)
+        _run(setup, env, share, slots)
 
 
-def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) -> None:
+def _run(setup: Setup, env: Mapping[str, str | None], share: Share, slots: Slots) -> None:
     changes = {**env, **dict.fromkeys(REMOVED), "NINJA_STATUS": STATUS, **share.environ}
     server, failed, refused = share.server, False, False
 
@@ -159,41 +159,41 @@ def _run(job: Job, env: Mapping[str, str | None], share: Share, slots: Slots) ->
         slots.progress(finished, total, running if server is None else server.running)
         return f"[{finished}/{total}] {text[match.end() :]}"
 
-    done = process.run(command(job, share), env_changes=changes, log=job.log, line=line)
+    done = process.run(command(setup, share), env_changes=changes, log=setup.log, line=line)
     slots.took(done.peak)
 
 
-def _clients(job: Job, env: Mapping[str, str | None], slots: Slots) -> Clients:
-    if not _takes_part(job, env):
+def _clients(setup: Setup, env: Mapping[str, str | None], slots: Slots) -> Clients:
+    if not _takes_part(setup, env):
         return Clients.NONE
-    serves = slots.serves and Version(job.toolchain.ninja.version) < WAITS_SINCE
-    return Clients.COMPILERS if serves and _only_compiles(job, env) else Clients.NINJA
+    serves = slots.serves and Version(setup.toolchain.ninja.version) < WAITS_SINCE
+    return Clients.COMPILERS if serves and _only_compiles(setup, env) else Clients.NINJA
 
 
-def _only_compiles(job: Job, env: Mapping[str, str | None]) -> bool:
+def _only_compiles(setup: Setup, env: Mapping[str, str | None]) -> bool:
     """Return whether all that this build runs, except for links, has a launcher that can wait for a job."""
-    words = launchers.words(job)
-    cache = job.toolchain.cache
+    words = launchers.words(setup)
+    cache = setup.toolchain.cache
     if cache is None or not cache.ccache:  # sccache compiles in a process that stays
         return False
 
     def find() -> list[str]:
-        lines = process.run([*command(job, Share()), "-t", "commands"], env_changes=env).stdout.splitlines()
+        lines = process.run([*command(setup, Share()), "-t", "commands"], env_changes=env).stdout.splitlines()
         others = [each for each in lines if words[3] not in each and not _LINK.search(each)]
         return [each for each in others if not each.startswith("ninja: ")][:1]
 
     try:
-        return not known(job.build, f"without {words[3]}", find)
+        return not known(setup.build, f"without {words[3]}", find)
     except ProcessError:
         return False
 
 
-def _takes_part(job: Job, env: Mapping[str, str | None]) -> bool:
+def _takes_part(setup: Setup, env: Mapping[str, str | None]) -> bool:
     """Return whether this Ninja, and every make that it starts, can be clients of a jobserver that is a FIFO."""
-    if Version(job.toolchain.ninja.version) < JOBSERVER_SINCE:
+    if Version(setup.toolchain.ninja.version) < JOBSERVER_SINCE:
         return False
     try:
-        text = (job.build / "build.ninja").read_bytes()
+        text = (setup.build / "build.ninja").read_bytes()
     except OSError:
         return True
     return _MAKE.search(text) is None or _make_version(env) >= MAKE_FIFO_SINCE

@@ -15,45 +15,45 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hatch_torch_ext.config.declaration import CMakeConfig
-    from hatch_torch_ext.values import Job
+    from hatch_torch_ext.values import Setup
 
 
-def mapped(job: Job) -> tuple[tuple[Path, str], ...]:
+def mapped(setup: Setup) -> tuple[tuple[Path, str], ...]:
     """Return (folder, the name that replaces it); if several match, compilers take the last."""
-    config, environment = job.config, job.environment
+    config, environment = setup.config, setup.environment
     pairs = [
         (environment.interpreter.include, "python/include"),
         (environment.prefix, "python"),
-        (job.sdk.prefix, "torch"),
+        (setup.sdk.prefix, "torch"),
         (config.root, "."),
     ]
-    if job.toolchain.toolkit is not None:
-        pairs.insert(0, (job.toolchain.toolkit.root, "cuda"))
+    if setup.toolchain.toolkit is not None:
+        pairs.insert(0, (setup.toolchain.toolkit.root, "cuda"))
     if not config.source.is_relative_to(config.root):
         pairs.append((config.source, config.source.name))
-    return (*pairs, (job.folder, "torch-ext"), (job.torch, "torch"))
+    return (*pairs, (setup.folder, "torch-ext"), (setup.torch, "torch"))
 
 
-def base_dir(job: Job) -> Path | None:
+def base_dir(setup: Setup) -> Path | None:
     """Return the folder below which ccache makes paths relative, so that other folders hit too; None without ccache."""
-    cache = job.toolchain.cache
+    cache = setup.toolchain.cache
     if cache is None or not cache.ccache:
         return None
-    common = Path(os.path.commonpath([job.config.root, job.config.source, job.folder]))
+    common = Path(os.path.commonpath([setup.config.root, setup.config.source, setup.folder]))
     return None if common == Path(common.root) else common
 
 
-def relative_maps(job: Job) -> list[str]:
+def relative_maps(setup: Setup) -> list[str]:
     """Return the maps of folders for paths that ccache made relative.
 
     Longer ones come last, since compilers take the last that matches. The entry's own folder, plain ``..``, would match
     every path that leads out of it.
     """
-    base = base_dir(job)
+    base = base_dir(setup)
     if base is None:
         return []
-    below = [(old, new) for old, new in mapped(job) if old.is_relative_to(base) and old != job.folder]
-    maps = [(os.path.relpath(old, job.build), new) for old, new in below]
+    below = [(old, new) for old, new in mapped(setup) if old.is_relative_to(base) and old != setup.folder]
+    maps = [(os.path.relpath(old, setup.build), new) for old, new in below]
     return [f"{old}={new}" for old, new in sorted(maps, key=lambda pair: (len(pair[0]), pair))]
 
 
@@ -78,12 +78,12 @@ def digest() -> str:
     return text.hexdigest()
 
 
-def write(job: Job) -> None:
-    """Write the package into ``job.package`` and ``job.torch``; unchanged files keep their times."""
-    _link_sdk(job)
+def write(setup: Setup) -> None:
+    """Write the package into ``setup.package`` and ``setup.torch``; unchanged files keep their times."""
+    _link_sdk(setup)
     for source in sorted(RESOURCES.rglob("*.cmake")):
-        atomic.update(job.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
-    atomic.update(job.package / FACTS, render(_facts(job)))
+        atomic.update(setup.package / source.relative_to(RESOURCES), source.read_text(encoding="utf-8"))
+    atomic.update(setup.package / FACTS, render(_facts(setup)))
 
 
 def before(config: CMakeConfig) -> tuple[list[str], list[str]]:
@@ -121,34 +121,34 @@ def _quoted(value: Value) -> str:
     return re.sub(r'([\\"$;])', r"\\\1", text)
 
 
-def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
-    sdk, cuda = job.sdk, job.toolchain.toolkit
-    absolute = [f"{old}={new}" for old, new in mapped(job)]
-    relative = relative_maps(job)
+def _facts(setup: Setup) -> list[tuple[str, Value | Sequence[Value]]]:
+    sdk, cuda = setup.sdk, setup.toolchain.toolkit
+    absolute = [f"{old}={new}" for old, new in mapped(setup)]
+    relative = relative_maps(setup)
     return [
         ("VERSION", _release(sdk.version)),
-        ("ROOT", job.config.root),
-        ("INCLUDE_BEFORE", before(job.config.cmake)[0]),
-        ("PACKAGE_DIR", job.package),
-        ("ANSWER_TORCH", not job.upstream),
-        ("PREFIX", job.torch),
+        ("ROOT", setup.config.root),
+        ("INCLUDE_BEFORE", before(setup.config.cmake)[0]),
+        ("PACKAGE_DIR", setup.package),
+        ("ANSWER_TORCH", not setup.upstream),
+        ("PREFIX", setup.torch),
         ("REAL_PREFIX", sdk.prefix),
-        ("LIBRARY_DIR", job.torch / "lib"),
-        ("INCLUDE_DIRS", [_under(path, sdk.prefix, job.torch) for path in sdk.include_dirs]),
-        ("PYBIND11_DIR", job.torch / PYBIND11 if (sdk.prefix / "include" / "pybind11").is_dir() else None),
+        ("LIBRARY_DIR", setup.torch / "lib"),
+        ("INCLUDE_DIRS", [_under(path, sdk.prefix, setup.torch) for path in sdk.include_dirs]),
+        ("PYBIND11_DIR", setup.torch / PYBIND11 if (sdk.prefix / "include" / "pybind11").is_dir() else None),
         ("CXX11_ABI", int(sdk.cxx11_abi)),
         ("CXX_STANDARD", sdk.cxx_standard),
         ("CUDA", sdk.backend.version or None),
         ("CUDA_DESCRIBED", [] if cuda is None else cuda.described()),
         ("CUDA_TOOLKIT", None if cuda is None else cuda.root),
-        ("CUDA_ENABLE", _enables_cuda(job)),
+        ("CUDA_ENABLE", _enables_cuda(setup)),
         ("CUDA_NAMES_SOURCES", cuda is not None and _numbers(cuda.version) >= NAMES_SOURCES_SINCE),
         ("CUDA_INCLUDE_DIRS", sdk.toolkit_include_dirs),
-        ("STABLE_ABI", job.entry.stable_abi),
-        ("STABLE_DEFINITIONS", _stable_definitions(job)),
-        ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(job) else None),
+        ("STABLE_ABI", setup.entry.stable_abi),
+        ("STABLE_DEFINITIONS", _stable_definitions(setup)),
+        ("TARGET_VERSION", target_version(sdk.minor) if _stable_definitions(setup) else None),
         ("RUN_LIBRARY_DIR", sdk.prefix / "lib" if sdk.kind == "environment" else None),
-        ("PYTHON_INCLUDE_DIR", job.environment.interpreter.include),
+        ("PYTHON_INCLUDE_DIR", setup.environment.interpreter.include),
         ("PREFIX_MAP", [*absolute, *relative]),
         # ccache knows the option and leaves its folders out of the hash, but not inside nvcc's -Xcompiler. If ccache
         # makes paths relative, those maps are enough, and they are the same in every entry and checkout.
@@ -156,16 +156,16 @@ def _facts(job: Job) -> list[tuple[str, Value | Sequence[Value]]]:
     ]
 
 
-def _enables_cuda(job: Job) -> bool:
+def _enables_cuda(setup: Setup) -> bool:
     """Say whether find_package(Torch) enables CUDA: not for every entry whose torch is a build for it."""
-    return job.toolchain.toolkit is not None and job.entry.variable("cuda") is not None
+    return setup.toolchain.toolkit is not None and setup.entry.variable("cuda") is not None
 
 
-def _stable_definitions(job: Job) -> list[str]:
-    if _numbers(job.sdk.minor) < STABLE_SINCE:
+def _stable_definitions(setup: Setup) -> list[str]:
+    if _numbers(setup.sdk.minor) < STABLE_SINCE:
         return []
-    defined = [f"TORCH_TARGET_VERSION={target_version(job.sdk.minor)}"]
-    return [*defined, "USE_CUDA"] if _enables_cuda(job) else defined
+    defined = [f"TORCH_TARGET_VERSION={target_version(setup.sdk.minor)}"]
+    return [*defined, "USE_CUDA"] if _enables_cuda(setup) else defined
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -182,13 +182,13 @@ def _under(path: Path, old: Path, new: Path) -> Path:
     return new / path.relative_to(old) if path.is_relative_to(old) else path
 
 
-def _link_sdk(job: Job) -> None:
-    (job.torch / PYBIND11).mkdir(parents=True, exist_ok=True)
-    prefix = job.sdk.prefix
-    links = {"include": prefix / "include", "share": prefix / "share", "lib": job.sdk.library_dir}
+def _link_sdk(setup: Setup) -> None:
+    (setup.torch / PYBIND11).mkdir(parents=True, exist_ok=True)
+    prefix = setup.sdk.prefix
+    links = {"include": prefix / "include", "share": prefix / "share", "lib": setup.sdk.library_dir}
     links[f"{PYBIND11}/pybind11"] = prefix / "include" / "pybind11"
     for name, target in links.items():
-        link = job.torch / name
+        link = setup.torch / name
         if link.is_symlink() and link.readlink() == target:
             continue
         if link.is_symlink() or link.is_file():

@@ -16,7 +16,7 @@ from hatch_torch_ext.base import process, untrusted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.values import Job
+    from hatch_torch_ext.values import Setup
 
 CLIENT = "client-hatch-torch-ext"
 OF_THIS_MACHINE = ("-prefix-map=", "--orig_src_path_name=", "-fdiagnostics-color", "-fcolor-diagnostics")
@@ -267,9 +267,9 @@ class InstallPlan:
     code: bool
 
 
-def install_plan(job: Job, reply: Reply) -> InstallPlan:
+def install_plan(setup: Setup, reply: Reply) -> InstallPlan:
     """Return what the install rules will install, without what Ninja makes."""
-    build, prefix, site = job.build, job.prefix, job.environment.site_packages
+    build, prefix, site = setup.build, setup.prefix, setup.environment.site_packages
     made = (build / "build.ninja").read_text(encoding="utf-8", errors="replace")
     found: dict[str, list[tuple[str, Path]]] = {"files": [], "folders": []}
     for rule in reply.rules:
@@ -284,37 +284,37 @@ def install_plan(job: Job, reply: Reply) -> InstallPlan:
         if path.is_file() and not (path.is_relative_to(build) and path.relative_to(build).as_posix() in made)
     ]
     return InstallPlan(
-        files=(*files, *_of_folders(job, [path for _, path in found["folders"]])),
+        files=(*files, *_of_folders(setup, [path for _, path in found["folders"]])),
         folders=tuple(found["folders"]),
         code=any(rule.destination is None for rule in reply.rules),
     )
 
 
-def _of_folders(job: Job, folders: Sequence[Path]) -> tuple[tuple[str, Path], ...]:
+def _of_folders(setup: Setup, folders: Sequence[Path]) -> tuple[tuple[str, Path], ...]:
     """Return (place in the install tree, source) of the files of ``folders``, but for what the build may change.
 
     CMake runs only these rules, and makes links in a folder of ours.
     """
-    there = [path for path in folders if path.is_dir() and not path.is_relative_to(job.build)]
-    rules = list(_planned_rules(job, there))
+    there = [path for path in folders if path.is_dir() and not path.is_relative_to(setup.build)]
+    rules = list(_planned_rules(setup, there))
     if not rules:
         return ()
-    scratch, script = job.folder / "installplan", job.folder / "installplan.cmake"
+    scratch, script = setup.folder / "installplan", setup.folder / "installplan.cmake"
     shutil.rmtree(scratch, ignore_errors=True)
     script.write_text("\n".join([f'set(CMAKE_INSTALL_PREFIX "{scratch}")', *rules, ""]), encoding="utf-8")
     links = {"CMAKE_INSTALL_MODE": "ABS_SYMLINK", "DESTDIR": None}
     # Where it fails, so will the installation, which then says why.
-    process.run([job.toolchain.cmake.path, "-P", script], env_changes=links, check=False)
+    process.run([setup.toolchain.cmake.path, "-P", script], env_changes=links, check=False)
     found = [(path.relative_to(scratch).as_posix(), path.resolve()) for path in sorted(scratch.rglob("*"))]
     return tuple((place, path) for place, path in found if path.is_file())
 
 
-def _planned_rules(job: Job, folders: list[Path]) -> Iterator[str]:
+def _planned_rules(setup: Setup, folders: list[Path]) -> Iterator[str]:
     copied = {str(folder).rstrip("/") for folder in folders}
-    site = job.environment.site_packages
-    for script in sorted(job.build.rglob("cmake_install.cmake")):
+    site = setup.environment.site_packages
+    for script in sorted(setup.build.rglob("cmake_install.cmake")):
         for match in _RULE.finditer(script.read_text(encoding="utf-8", errors="replace")):
             sources = {path.rstrip("/") for path in re.findall(r'"([^"]*)"', match[2].partition(" REGEX ")[0])}
-            place = match[1].replace(str(site), f"{_PREFIX}/{site.name}").replace(str(job.prefix), _PREFIX)
+            place = match[1].replace(str(site), f"{_PREFIX}/{site.name}").replace(str(setup.prefix), _PREFIX)
             if sources <= copied and place.startswith(f'"{_PREFIX}'):
                 yield f"file(INSTALL DESTINATION {place} TYPE DIRECTORY {match[2]}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values import Entry, Job, Toolchain
+    from hatch_torch_ext.values import Entry, Setup, Toolchain
 
 NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
 """Given to CMake for every place that it searches: it then finds no other toolkit, and its error contains this."""
@@ -141,37 +141,37 @@ def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def env_changes(job: Job) -> dict[str, str | None]:
+def env_changes(setup: Setup) -> dict[str, str | None]:
     """Return the changes to this process's environment; the user's and the hatch environment's flags stay."""
-    environment, toolchain = job.environment, job.toolchain
-    environ = job.entry.environ(os.environ)
-    given = dict(job.entry.env_vars)
+    environment, toolchain = setup.environment, setup.toolchain
+    environ = setup.entry.environ(os.environ)
+    given = dict(setup.entry.env_vars)
     changes: dict[str, str | None] = {**dict.fromkeys(_OF_ANOTHER_PYTHON), **given, **dict.fromkeys(_REMOVED)}
     folders = [environment.bin, toolchain.cmake.path.parent, toolchain.ninja.path.parent]
     if toolchain.toolkit is not None:
         folders.insert(1, toolchain.toolkit.root / "bin")
     changes |= cuda_env_changes(toolchain)
-    changes |= toolchainfile.env_changes(job)
+    changes |= toolchainfile.env_changes(setup)
     packages = [environment.site_packages]
-    if job.upstream:
-        packages.insert(0, job.torch)
+    if setup.upstream:
+        packages.insert(0, setup.torch)
     changes |= {
         "PATH": _joined(folders, environ.get("PATH")),
         # The hatch environment's own is the author's; that of the process is the user's.
-        "PYTHONPATH": _joined(job.sdk.python_path, given.get("PYTHONPATH")) or None,
+        "PYTHONPATH": _joined(setup.sdk.python_path, given.get("PYTHONPATH")) or None,
         "PYTHONNOUSERSITE": "1",
         "PYTHONHASHSEED": "0",  # a fixed order of sets, so that programs write the same in every build
         "VIRTUAL_ENV": str(environment.prefix),
         "CMAKE_PREFIX_PATH": _joined(packages, environ.get("CMAKE_PREFIX_PATH")),
         # For a FindTorch.cmake of the project's own.
-        "CMAKE_LIBRARY_PATH": _joined([job.torch / "lib"], environ.get("CMAKE_LIBRARY_PATH")),
+        "CMAKE_LIBRARY_PATH": _joined([setup.torch / "lib"], environ.get("CMAKE_LIBRARY_PATH")),
         "LC_ALL": "C.UTF-8",
         "SOURCE_DATE_EPOCH": environ.get("SOURCE_DATE_EPOCH", DEFAULT_EPOCH),
     }
-    if _of_a_preset(job):
-        changes["CMAKE_BUILD_TYPE"] = _build_type(job)
-    changes |= launchers.environ(job, environ)
-    if (base := package.base_dir(job)) is not None:
+    if _of_a_preset(setup):
+        changes["CMAKE_BUILD_TYPE"] = _build_type(setup)
+    changes |= launchers.environ(setup, environ)
+    if (base := package.base_dir(setup)) is not None:
         changes |= {"CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
         # By content: every environment has a copy of nvcc, with another time.
         changes["CCACHE_COMPILERCHECK"] = environ.get("CCACHE_COMPILERCHECK", "content")
@@ -190,39 +190,39 @@ LIBRARY_OF_PYTHON = (
 )
 
 
-def cache_entries(job: Job) -> tuple[str, ...]:
+def cache_entries(setup: Setup) -> tuple[str, ...]:
     """Return the ``-D`` arguments: this project's first, then the author's ``define``, which override them."""
-    author = [f"-D{name}={value}" for name, value in job.config.cmake.define if name != package.BEFORE]
+    author = [f"-D{name}={value}" for name, value in setup.config.cmake.define if name != package.BEFORE]
     ours = {
-        **({} if _of_a_preset(job) else {"CMAKE_BUILD_TYPE": _build_type(job)}),
+        **({} if _of_a_preset(setup) else {"CMAKE_BUILD_TYPE": _build_type(setup)}),
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",  # for editors
-        "CMAKE_INSTALL_PREFIX": job.prefix,
-        "CMAKE_MAKE_PROGRAM": job.toolchain.ninja.path,
+        "CMAKE_INSTALL_PREFIX": setup.prefix,
+        "CMAKE_MAKE_PROGRAM": setup.toolchain.ninja.path,
         **(
-            {"CMAKE_CXX_COMPILER": ";".join((str(job.toolchain.cxx.path), *job.toolchain.cxx.arguments))}
-            if job.toolchain.target is None
+            {"CMAKE_CXX_COMPILER": ";".join((str(setup.toolchain.cxx.path), *setup.toolchain.cxx.arguments))}
+            if setup.toolchain.target is None
             else {}
         ),
-        **toolchainfile.cache_entries(job),
+        **toolchainfile.cache_entries(setup),
         "CMAKE_POLICY_VERSION_MINIMUM": POLICY_FLOOR,
         "CMAKE_FIND_USE_PACKAGE_REGISTRY": "OFF",
-        package.BEFORE: job.package / "TorchExtBefore.cmake",
-        **_torch(job),
-        **_python(job),
-        **cuda_cache_entries(job.toolchain),
-        **matrix_variables(job.entry),
-        "TORCH_EXT_STABLE_ABI": "ON" if job.entry.stable_abi else "OFF",
+        package.BEFORE: setup.package / "TorchExtBefore.cmake",
+        **_torch(setup),
+        **_python(setup),
+        **cuda_cache_entries(setup.toolchain),
+        **matrix_variables(setup.entry),
+        "TORCH_EXT_STABLE_ABI": "ON" if setup.entry.stable_abi else "OFF",
     }
     return (*(f"-D{name}={value}" for name, value in ours.items()), *author)
 
 
-def _build_type(job: Job) -> str:
-    return job.config.cmake.build_type or job.entry.environ(os.environ).get("CMAKE_BUILD_TYPE") or "Release"
+def _build_type(setup: Setup) -> str:
+    return setup.config.cmake.build_type or setup.entry.environ(os.environ).get("CMAKE_BUILD_TYPE") or "Release"
 
 
-def _of_a_preset(job: Job) -> bool:
+def _of_a_preset(setup: Setup) -> bool:
     """Return whether a preset may give the build type: CMake reads the environment variable where it gives none."""
-    config, version = job.config, Version(job.toolchain.cmake.version)
+    config, version = setup.config, Version(setup.toolchain.cmake.version)
     return _names_preset(config) and config.cmake.build_type is None and version >= READS_BUILD_TYPE
 
 
@@ -235,15 +235,15 @@ def matrix_variables(entry: Entry) -> dict[str, str]:
     return {f"TORCH_EXT_{re.sub('[^0-9A-Z]', '_', name.upper())}": value for name, value in entry.variables}
 
 
-def _torch(job: Job) -> dict[str, Path]:
-    if job.upstream:
-        return {"Torch_DIR": job.torch / "share" / "cmake" / "Torch"}
-    return {"Torch_DIR": job.package / "Torch", "Caffe2_DIR": job.package / "Caffe2"}
+def _torch(setup: Setup) -> dict[str, Path]:
+    if setup.upstream:
+        return {"Torch_DIR": setup.torch / "share" / "cmake" / "Torch"}
+    return {"Torch_DIR": setup.package / "Torch", "Caffe2_DIR": setup.package / "Caffe2"}
 
 
-def _python(job: Job) -> dict[str, str | Path]:
+def _python(setup: Setup) -> dict[str, str | Path]:
     """Return the entry's Python under every name that CMake's modules, old and new, and pybind11 use."""
-    environment, library = job.environment, _python_library(job)
+    environment, library = setup.environment, _python_library(setup)
     pinned: dict[str, str | Path] = {}
     for spelling in ("Python", "Python3"):
         pinned |= {
@@ -264,12 +264,13 @@ def _python(job: Job) -> dict[str, str | Path]:
     }
 
 
-def _python_library(job: Job) -> Path:
+def _python_library(setup: Setup) -> Path:
     """Return libpython, or an empty archive in its place: many Pythons have none, and modules do not need it."""
-    library = job.package / "lib" / f"libpython{'.'.join(job.environment.interpreter.version.split('.')[:2])}.so"
+    environment = setup.environment
+    library = setup.package / "lib" / f"libpython{'.'.join(environment.interpreter.version.split('.')[:2])}.so"
     try:
-        python = job.environment.python
-        answer = "" if job.environment.cross else process.answer(python, "-I", "-c", LIBRARY_OF_PYTHON).strip()
+        python = environment.python
+        answer = "" if environment.cross else process.answer(python, "-I", "-c", LIBRARY_OF_PYTHON).strip()
     except ProcessError:
         answer = ""
     real = library.parent.joinpath(answer) if answer.endswith(".so") else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.values import CrossTarget, Job
+    from hatch_torch_ext.values import CrossTarget, Setup
 
 _Q = "['\u2018\u2019]"  # the quotes of compilers depend on the locale
 _FOREIGN_FLAG = re.compile(
@@ -34,17 +34,17 @@ NOT_RUN = "not-run"
 """A file beside the runner, written when it was given a program that cannot run here."""
 
 
-def cache_entries(job: Job) -> dict[str, Path | str]:
+def cache_entries(setup: Setup) -> dict[str, Path | str]:
     """Return the entry for our toolchain file, unless the author names one; empty for this machine."""
-    if job.toolchain.target is None or _author_names_one(job):
+    if setup.toolchain.target is None or _author_names_one(setup):
         return {}
     # Our runner runs it: FindPython may ask the interpreter although the target is another machine.
-    return {"CMAKE_TOOLCHAIN_FILE": _file(job), "CMAKE_POLICY_DEFAULT_CMP0190": "NEW"}
+    return {"CMAKE_TOOLCHAIN_FILE": _file(setup), "CMAKE_POLICY_DEFAULT_CMP0190": "NEW"}
 
 
-def write(job: Job) -> None:
+def write(setup: Setup) -> None:
     """Write the toolchain file; an unchanged one keeps its time."""
-    target, toolchain = job.toolchain.target, job.toolchain
+    target, toolchain = setup.toolchain.target, setup.toolchain
     if target is None:
         return
     triplet = next((flag.partition("=")[2] for flag in target.flags if flag.startswith("--target=")), "")
@@ -58,7 +58,7 @@ def write(job: Job) -> None:
         ("CMAKE_C_FLAGS_INIT", " ".join([*([rest] if rest else []), *target.cc_flags])),
         ("CMAKE_CXX_FLAGS_INIT", rest),
         ("CMAKE_SYSROOT", target.sysroot),
-        ("CMAKE_CROSSCOMPILING_EMULATOR", job.package / RUNNER),
+        ("CMAKE_CROSSCOMPILING_EMULATOR", setup.package / RUNNER),
         # Searched first: find_library() finds that machine's parts of the C library.
         ("CMAKE_FIND_ROOT_PATH", target.libraries),
         # Programs run on this machine, so they are found in any folder.
@@ -67,32 +67,32 @@ def write(job: Job) -> None:
     lines = [f"# How hatch-torch-ext compiles for {target.machine}; CMAKE_TOOLCHAIN_FILE of your own replaces it."]
     lines += [f"set({name} [==[{value}]==])" for name, value in settings if value]
     text = "\n".join(lines) + "\n"
-    atomic.update(_file(job), text)
-    atomic.update(job.package / RUNNER, _runner(job, target), executable=True)
-    (job.package / NOT_RUN).unlink(missing_ok=True)
+    atomic.update(_file(setup), text)
+    atomic.update(setup.package / RUNNER, _runner(setup, target), executable=True)
+    (setup.package / NOT_RUN).unlink(missing_ok=True)
 
 
-def check_runs(job: Job) -> None:
+def check_runs(setup: Setup) -> None:
     """Raise ``CompileError`` if CMake tried to run a compiled program and nothing here could."""
-    if (job.package / NOT_RUN).exists():
-        variables = _NOT_ANSWERED.findall((job.build / "CMakeCache.txt").read_text(encoding="utf-8"))
-        raise CompileError(job.entry.name, f"{_not_run(job, variables)}. The whole log is {job.log}")
+    if (setup.package / NOT_RUN).exists():
+        variables = _NOT_ANSWERED.findall((setup.build / "CMakeCache.txt").read_text(encoding="utf-8"))
+        raise CompileError(setup.entry.name, f"{_not_run(setup, variables)}. The whole log is {setup.log}")
 
 
-def _runner(job: Job, target: CrossTarget) -> str:
+def _runner(setup: Setup, target: CrossTarget) -> str:
     """Return a script that runs programs: those of this machine directly (CMake runs Python by it), others by qemu."""
     code = {"x86_64": "3e00", "aarch64": "b700"}[target.machine]  # e_machine, in the file's order
     if target.emulator:
         run = f'exec {shlex.join(target.emulator)} "$@"'
     else:
-        lines = f"touch {shlex.quote(str(job.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2"
+        lines = f"touch {shlex.quote(str(setup.package / NOT_RUN))}\necho 'no qemu for {target.machine}' >&2"
         run = f"{lines}\nexit {_NO_PROGRAM}"
     return (
         f'#!/bin/sh\ncase "$(od -An -t x1 -j 18 -N 2 "$1" | tr -d " ")" in\n{code}) ;;\n*) exec "$@" ;;\nesac\n{run}\n'
     )
 
 
-def _not_run(job: Job, variables: Sequence[str] = ()) -> str:
+def _not_run(setup: Setup, variables: Sequence[str] = ()) -> str:
     """Return the message on a program that was not run; without ``variables``, CMake has named its variables."""
     answer = "give the variables of its answers in the option `cmake.define`"
     if variables:
@@ -102,22 +102,22 @@ def _not_run(job: Job, variables: Sequence[str] = ()) -> str:
             "try_run of the project's own needs `if(NOT DEFINED …)` around it for that"
         )
     return (
-        f"The project runs a program that it compiles for {job.environment.interpreter.machine} (try_run, "
+        f"The project runs a program that it compiles for {setup.environment.interpreter.machine} (try_run, "
         "check_cxx_source_runs): install qemu, which runs it here (`apt-get install qemu-user-static` in Debian and "
         f"Ubuntu, `dnf install qemu-user-static` in Fedora), or {answer}"
     )
 
 
-def write_python(job: Job) -> None:
+def write_python(setup: Setup) -> None:
     """Write a module that makes the entry's Python report the other machine's facts when CMake's modules ask.
 
     Cross compilers of Python packages work in this way: https://github.com/benfogle/crossenv. The module is among the
     environment's packages, since an isolated Python (``-E``, ``-I``) ignores ``PYTHONPATH`` but reads the variable.
     """
-    if not _answers(job):
+    if not _answers(setup):
         return
-    suffix = job.environment.interpreter.ext_suffix
-    machine = job.environment.interpreter.machine
+    suffix = setup.environment.interpreter.ext_suffix
+    machine = setup.environment.interpreter.machine
     answers = {
         "EXT_SUFFIX": suffix,
         "SOABI": suffix.removeprefix(".").removesuffix(".so"),
@@ -129,37 +129,37 @@ def write_python(job: Job) -> None:
         '    sys.abiflags, sys.platform, getattr(sys.implementation, "_multiarch", "")\n)\n'
         f"build_time_vars = {{**importlib.import_module(own).build_time_vars, **{answers!r}}}\n"
     )
-    atomic.update(job.environment.site_packages / f"{_sysconfigdata(machine)}.py", text)
+    atomic.update(setup.environment.site_packages / f"{_sysconfigdata(machine)}.py", text)
 
 
-def _answers(job: Job) -> bool:
-    return job.environment.cross and job.environment.modules
+def _answers(setup: Setup) -> bool:
+    return setup.environment.cross and setup.environment.modules
 
 
 def _sysconfigdata(machine: str) -> str:
     return f"_sysconfigdata_torch_ext_{machine}"
 
 
-def env_changes(job: Job) -> dict[str, str | None]:
+def env_changes(setup: Setup) -> dict[str, str | None]:
     """Return the changes to the environment: the process's own compilers and flags are for this machine."""
-    if job.toolchain.target is None:
+    if setup.toolchain.target is None:
         return {}
-    given = dict(job.entry.env_vars)
+    given = dict(setup.entry.env_vars)
     changes: dict[str, str | None] = {name: given.get(name) for name in ("CC", "CXX")}
-    if _answers(job):
-        machine = job.environment.interpreter.machine
+    if _answers(setup):
+        machine = setup.environment.interpreter.machine
         changes |= {"_PYTHON_SYSCONFIGDATA_NAME": _sysconfigdata(machine), "_PYTHON_HOST_PLATFORM": f"linux-{machine}"}
-    return {**changes, **dict(job.toolchain.target.variables)}
+    return {**changes, **dict(setup.toolchain.target.variables)}
 
 
-def hints(job: Job, output: str) -> Iterator[str]:
+def hints(setup: Setup, output: str) -> Iterator[str]:
     """Yield explanations of failures that cross-compiling causes."""
-    target = job.toolchain.target
+    target = setup.toolchain.target
     if target is None:
         return
     found = [next(filter(None, match.groups())) for match in _FOREIGN_FLAG.finditer(output)]
     for flag in list(dict.fromkeys(found))[:_SHOWN]:
-        places = ", ".join(list(_places(job, flag))[:_SHOWN])
+        places = ", ".join(list(_places(setup, flag))[:_SHOWN])
         yield (
             f"`{flag}` is not a valid flag for {target.machine}{f' (found in {places})' if places else ''}. Give it "
             'only where `CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64"`, or where `check_cxx_compiler_flag` accepts it'
@@ -169,27 +169,27 @@ def hints(job: Job, output: str) -> Iterator[str]:
             f"`{match[1]}` is a header only for x86 processors: include it, and use what it declares, below "
             "`#if defined(__x86_64__)`"
         )
-    if (job.package / NOT_RUN).exists() or _TRY_RUN.search(output):
-        yield _not_run(job)
+    if (setup.package / NOT_RUN).exists() or _TRY_RUN.search(output):
+        yield _not_run(setup)
 
 
-def _file(job: Job) -> Path:
-    return job.package / "toolchain.cmake"
+def _file(setup: Setup) -> Path:
+    return setup.package / "toolchain.cmake"
 
 
-def _author_names_one(job: Job) -> bool:
-    if job.entry.environ(os.environ).get("CMAKE_TOOLCHAIN_FILE"):
+def _author_names_one(setup: Setup) -> bool:
+    if setup.entry.environ(os.environ).get("CMAKE_TOOLCHAIN_FILE"):
         return True
-    return any(re.match(r"--toolchain|-D\s*CMAKE_TOOLCHAIN_FILE\b", argument) for argument in job.config.cmake.args)
+    return any(re.match(r"--toolchain|-D\s*CMAKE_TOOLCHAIN_FILE\b", argument) for argument in setup.config.cmake.args)
 
 
-def _places(job: Job, flag: str) -> Iterator[str]:
+def _places(setup: Setup, flag: str) -> Iterator[str]:
     """Yield the places where the author writes ``flag``: file and line, option, variable."""
-    for path in project.cmake_files(job.config.source):
+    for path in project.cmake_files(setup.config.source):
         for number, line in enumerate(project.text(path).splitlines(), 1):
             if flag in line.partition("#")[0]:
                 yield f"{path}:{number}"
-    if any(flag in argument for argument in job.config.cmake.args):
+    if any(flag in argument for argument in setup.config.cmake.args):
         yield "the option `cmake.args`"
-    yield from (f"the option `cmake.define` ({name})" for name, value in job.config.cmake.define if flag in value)
-    yield from (f"{name} of the hatch environment" for name, value in job.entry.env_vars if flag in value)
+    yield from (f"the option `cmake.define` ({name})" for name, value in setup.config.cmake.define if flag in value)
+    yield from (f"{name} of the hatch environment" for name, value in setup.entry.env_vars if flag in value)

@@ -285,9 +285,9 @@ class Sources:
         self.begun = 0  # turns so far
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[EntryTurn]:
         """Be at work beside other entries while the context lasts; the caller holds a token of the pool."""
-        turn = Turn(self)
+        turn = EntryTurn(self)
         try:
             turn.begin(exclusive=False)
             yield turn
@@ -295,8 +295,8 @@ class Sources:
             turn.end()
 
 
-class Turn:
-    """One entry's turn."""
+class EntryTurn:
+    """One entry's turn at the sources, from its configure step to its install step."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import ninja
-from hatch_torch_ext.cmake.launchers import Clients, Share
+from hatch_torch_ext.cmake.sharing import Clients, Share
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.pipeline.pool import SharedLock
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hatch_torch_ext.base.process import Family
-    from hatch_torch_ext.cmake.launchers import Server, Turn
+    from hatch_torch_ext.cmake.sharing import Server, Turn
     from hatch_torch_ext.pipeline.pool import Pool, Sources
     from hatch_torch_ext.values import Task
 

@@ -13,11 +13,12 @@ from hatch_torch_ext import sdk as torch_sdk
 from hatch_torch_ext.base import uv
 from hatch_torch_ext.base.errors import EntryError, SdkError
 from hatch_torch_ext.facts import project
+from hatch_torch_ext.facts.backend import VARIABLE
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, fetch, thin
-from hatch_torch_ext.values import Job
+from hatch_torch_ext.values import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,13 +100,15 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
     torch_sdk.check(entry, sdk, removal=environment.removal)
     sdk = torch_sdk.narrowed(entry, sdk)
     tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
-    job = Job(entry=entry, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=work / entry.folder)
-    tree = cmake.build(job, slots=slots, report=report, planned=planned.check)
+    setup = Setup(
+        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=work / entry.folder
+    )
+    tree = cmake.build(setup, slots=slots, report=report, planned=planned.check)
     step("repair")
-    built = repair.repair(job, tree, report=report)
+    built = repair.repair(setup, tree, report=report)
     step("audit")
     if entry.gpu and not built.variant.runs_on.is_gpu:
-        report("uses no CUDA; packaged as a CPU variant although the entry sets `cuda`")
+        report(f"uses no {entry.gpu.toolkit}; packaged as a CPU variant although the entry sets `{VARIABLE}`")
     names = exports.of(
         sdk,
         {name for file in built.variant.files for name in file.needed},
@@ -114,7 +117,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, planned: Planned, e
         settings=settings.read(entry, config, environ),
     )
     others = exports.StoredExports(os.environ, besides=sdk.version)
-    findings = audit.audit_variant(built, job, tree, exports=names, others=others)
+    findings = audit.audit_variant(built, setup, tree, exports=names, others=others)
     warnings = _judge(task, findings, emit)
     return Result(
         built=built,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hatch_torch_ext.base.errors import ElfError, FatbinError, RepairError
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts import content, labels, owners, policy, registered
-from hatch_torch_ext.facts.backend import Backend
+from hatch_torch_ext.facts.backend import VARIABLE, Backend
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, Variant, VariantFile
 from hatch_torch_ext.repair import contents, exported, runpaths, search
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.repair.contents import Contents, Links, VariantBinary
     from hatch_torch_ext.repair.exported import Exported
-    from hatch_torch_ext.values import Entry, InstallTree, Interpreter, Job, Sdk
+    from hatch_torch_ext.values import Entry, InstallTree, Interpreter, Sdk, Setup
 
 LICENCES = "_torch_ext/licenses"
 _LIMITED = re.compile(r"Py_LIMITED_API=(?:0[xX]([0-9A-Fa-f]{8})|3\b)")
@@ -46,48 +46,52 @@ class _Identity(NamedTuple):
     archs: tuple[str, ...]
 
 
-def repair(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> BuiltVariant:
-    """Return the variant of the entry, its files in ``<job.folder>/repaired``. Raises ``RepairError``."""
-    root = job.folder / "repaired"
+def repair(setup: Setup, tree: InstallTree, *, report: Callable[[str], None]) -> BuiltVariant:
+    """Return the variant of the entry, its files in ``<setup.folder>/repaired``. Raises ``RepairError``."""
+    root = setup.folder / "repaired"
     shutil.rmtree(root, ignore_errors=True)
 
     try:
-        found = contents.read(job, tree, report=report)
-        links, linker = _links(job, found, report=report)
-        identity = _identity(job, tree, links)
+        found = contents.read(setup, tree, report=report)
+        links, linker = _links(setup, found, report=report)
+        identity = _identity(setup, tree, links)
         described = exported.read(
             dict(found.data),
             [binary for binary in links if binary.kind != "graft"],
-            package=job.config.package,
-            folder=job.folder / "exported",
+            package=setup.config.package,
+            folder=setup.folder / "exported",
         )
     except (ElfError, FatbinError) as error:
-        raise RepairError(job.entry.name, str(error)) from error
-    for line in (*_idle_globs(job.config, found), *_left_out(job.config, described), *_in_sources(job, tree, links)):
+        raise RepairError(setup.entry.name, str(error)) from error
+    for line in (
+        *_idle_globs(setup.config, found),
+        *_left_out(setup.config, described),
+        *_in_sources(setup, tree, links),
+    ):
         report(line)
-    if job.config.debug_symbols != "strip" and (apart := _debug_information_apart(tree)):
+    if setup.config.debug_symbols != "strip" and (apart := _debug_information_apart(tree)):
         report(
             f"{apart} is compiled with -gsplit-dwarf: its debug information stays in .dwo files of the build folder, "
-            f'and `debug-symbols = "{job.config.debug_symbols}"` gives none of it; take that option out'
+            f'and `debug-symbols = "{setup.config.debug_symbols}"` gives none of it; take that option out'
         )
-    ties = _ties(job, tree, found, links, linker, report=report)
-    written = Writer(job, label=identity.label, ties=ties, root=root).write(links)
-    acting = _acting(links, ties, job.config)
+    ties = _ties(setup, tree, found, links, linker, report=report)
+    written = Writer(setup, label=identity.label, ties=ties, root=root).write(links)
+    acting = _acting(links, ties, setup.config)
     for binary in acting:
         report(
             f"{binary.place} registers no operator, but has code that runs when it is opened, so `load()` opens it; "
             "`unopened` leaves that to the package"
         )
-    files = [_describe(each, job, tree, acting=each.binary in acting) for each in written]
+    files = [_describe(each, setup, tree, acting=each.binary in acting) for each in written]
     own_data = (*found.variant_data, *described.variant)
     files += [_data(place, source, root, identity.label) for place, source in own_data]
-    variant = _variant(job, tree, identity, files, linker)
+    variant = _variant(setup, tree, identity, files, linker)
     report(f"{variant.label}, {size(sum(file.size for file in files))}, {variant.policy}")
     return BuiltVariant(
         variant=variant,
         root=root,
-        package_files=_package_files(job.entry, found, described, linker),
-        excluded=tuple(sorted([*linker.excluded.items(), *_excluded(variant, linker, ties, job)])),
+        package_files=_package_files(setup.entry, found, described, linker),
+        excluded=tuple(sorted([*linker.excluded.items(), *_excluded(variant, linker, ties, setup)])),
     )
 
 
@@ -97,7 +101,7 @@ def _debug_information_apart(tree: InstallTree) -> str:
 
 
 def _ties(
-    job: Job,
+    setup: Setup,
     tree: InstallTree,
     found: Contents,
     links: Mapping[VariantBinary, Links],
@@ -107,10 +111,10 @@ def _ties(
 ) -> runpaths.Ties:
     """Return what connects the variant's files besides NEEDED, and report RPATHs that lead elsewhere in the wheel."""
     around = runpaths.Surroundings(
-        package=job.config.package,
-        package_dir=job.config.package_dir,
-        site_packages=job.environment.site_packages,
-        machine_folders=(*tree.build_dirs, job.sdk.prefix, job.sdk.library_dir, tree.prefix),
+        package=setup.config.package,
+        package_dir=setup.config.package_dir,
+        site_packages=setup.environment.site_packages,
+        machine_folders=(*tree.build_dirs, setup.sdk.prefix, setup.sdk.library_dir, tree.prefix),
     )
     ties = runpaths.ties(
         links,
@@ -124,9 +128,9 @@ def _ties(
     return ties
 
 
-def _excluded(variant: Variant, linker: Linker, ties: runpaths.Ties, job: Job) -> Iterator[tuple[str, Path]]:
+def _excluded(variant: Variant, linker: Linker, ties: runpaths.Ties, setup: Setup) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of libraries of `exclude` that are only where the author's own RPATHs lead."""
-    folders = {job.environment.site_packages / folder for kept in ties.kept.values() for folder in kept.outside}
+    folders = {setup.environment.site_packages / folder for kept in ties.kept.values() for folder in kept.outside}
     for name, who in variant.external:
         if who == "author" and name not in linker.excluded:
             yield from ((name, folder / name) for folder in folders if (folder / name).is_file())
@@ -152,9 +156,9 @@ def _left_out(config: Config, described: Exported) -> Iterator[str]:
         )
 
 
-def _in_sources(job: Job, tree: InstallTree, links: Iterable[VariantBinary]) -> Iterator[str]:
+def _in_sources(setup: Setup, tree: InstallTree, links: Iterable[VariantBinary]) -> Iterator[str]:
     """Report files of the package's sources that name a library of the variant: what they name is not beside them."""
-    config = job.config
+    config = setup.config
     folders = [folder for folder in (config.source, *tree.build_dirs) if not config.package_dir.is_relative_to(folder)]
     own = [binary for binary in links if binary.kind != "graft"]
     for place, libraries in exported.of_sources(config.package_dir, own, folders).items():
@@ -165,13 +169,15 @@ def _in_sources(job: Job, tree: InstallTree, links: Iterable[VariantBinary]) -> 
         )
 
 
-def _links(job: Job, found: Contents, *, report: Callable[[str], None]) -> tuple[dict[VariantBinary, Links], Linker]:
+def _links(
+    setup: Setup, found: Contents, *, report: Callable[[str], None]
+) -> tuple[dict[VariantBinary, Links], Linker]:
     """Return what each file will need: those of the install tree that stay, and the grafts that they need."""
-    entry, machine = job.entry, job.environment.interpreter.machine
+    entry, machine = setup.entry, setup.environment.interpreter.machine
     facts = [binary.elf for binary in found.binaries]
     libc = policy.libc_of(name for each in facts for name in each.needed) or "glibc"
     versions = {version for each in facts for _, names in each.version_needs for version in names}
-    provided = Provided(job.sdk, policy.lowest(machine, libc, versions))
+    provided = Provided(setup.sdk, policy.lowest(machine, libc, versions))
     kept = []
     for binary in found.binaries:
         if provider := next(filter(None, map(provided.provider, sorted(binary.names))), None):
@@ -184,13 +190,13 @@ def _links(job: Job, found: Contents, *, report: Callable[[str], None]) -> tuple
         )
     linker = Linker(
         entry=entry.name,
-        no_gpu=_no_gpu(job),
-        sdk=job.sdk,
+        no_gpu=_no_gpu(setup),
+        sdk=setup.sdk,
         provided=provided,
         search=search.Search(
-            machine=machine, build=job.build, prefixes=search.prefixes(job.config), environ=os.environ
+            machine=machine, build=setup.build, prefixes=search.prefixes(setup.config), environ=os.environ
         ),
-        exclude=job.config.exclude,
+        exclude=setup.config.exclude,
         siblings={name: binary for binary in kept for name in binary.names},
         report=report,
     )
@@ -214,13 +220,13 @@ _WORDS = {
 }
 
 
-def _identity(job: Job, tree: InstallTree, links: Mapping[VariantBinary, Links]) -> _Identity:
-    entry, sdk, interpreter = job.entry, job.sdk, job.environment.interpreter
+def _identity(setup: Setup, tree: InstallTree, links: Mapping[VariantBinary, Links]) -> _Identity:
+    entry, sdk, interpreter = setup.entry, setup.sdk, setup.environment.interpreter
     device = [binary for binary in links if binary.elf.gpu_code]
     archs = {arch for binary in device for arch in fatbin.archs(binary.source)}
     uses_gpu = bool(device) or any(each.gpu for each in links.values())
     if device and not sdk.backend.is_gpu:
-        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_gpu(job)}")
+        raise RepairError(entry.name, f"`{device[0].place}` has GPU code, but {_no_gpu(setup)}")
     backend = sdk.backend if uses_gpu else Backend("cpu")
     cxx11_abi = None if entry.stable_abi else sdk.cxx11_abi
     python = _python(links, interpreter, tree)
@@ -235,15 +241,15 @@ def _identity(job: Job, tree: InstallTree, links: Mapping[VariantBinary, Links])
     return _Identity(label, backend, cxx11_abi, python, tuple(sorted(archs, key=policy.natural)))
 
 
-def _no_gpu(job: Job) -> str:
-    """Return why the entry has no CUDA, and what to do about code that needs it."""
-    if job.entry.is_cpu:
+def _no_gpu(setup: Setup) -> str:
+    """Return why the entry has no GPU's toolkit, and what to do about code that needs one."""
+    if setup.entry.is_cpu:
         return (
-            "the matrix says `cuda = cpu`: leave the CUDA sources out where `TORCH_EXT_CUDA` is `cpu`, or give the "
-            "entry its CUDA version"
+            f"the matrix says `{VARIABLE} = cpu`: leave the GPU sources out where `TORCH_EXT_{VARIABLE.upper()}` is "
+            "`cpu`, or give the entry the version of its toolkit"
         )
     return (
-        f"torch {job.sdk.version} is a CPU build: take a CUDA build of torch for this entry, or leave the CUDA sources "
+        f"torch {setup.sdk.version} is a CPU build: take a GPU build of torch for this entry, or leave the GPU sources "
         "out of it"
     )
 
@@ -292,7 +298,7 @@ def _acting(links: Mapping[VariantBinary, Links], ties: runpaths.Ties, config: C
     ]
 
 
-def _describe(written: Written, job: Job, tree: InstallTree, *, acting: bool) -> VariantFile:
+def _describe(written: Written, setup: Setup, tree: InstallTree, *, acting: bool) -> VariantFile:
     binary, facts = written.binary, written.elf
     registers = owners.registers(facts.undefined)
     return VariantFile(
@@ -300,7 +306,7 @@ def _describe(written: Written, job: Job, tree: InstallTree, *, acting: bool) ->
         kind=binary.kind,
         installed="" if binary.kind == "graft" else binary.place,
         fixed=written.fixed,
-        unopened=binary.kind != "graft" and matches(binary.installed, job.config.unopened),
+        unopened=binary.kind != "graft" and matches(binary.installed, setup.config.unopened),
         sha256=written.sha256,
         size=facts.path.stat().st_size,
         soname=facts.soname,
@@ -310,7 +316,7 @@ def _describe(written: Written, job: Job, tree: InstallTree, *, acting: bool) ->
         versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
         ends=content.ends(facts.path),
         mapped=content.mapped(facts.path),
-        **(_registered(binary, tree, job.sdk) if registers else {}),
+        **(_registered(binary, tree, setup.sdk) if registers else {}),
         origin=binary.origin,
     )
 
@@ -345,8 +351,10 @@ def _data(place: str, source: Path, root: Path, label: str) -> VariantFile:
     )
 
 
-def _variant(job: Job, tree: InstallTree, identity: _Identity, files: Sequence[VariantFile], linker: Linker) -> Variant:
-    sdk, entry, interpreter = job.sdk, job.entry, job.environment.interpreter
+def _variant(
+    setup: Setup, tree: InstallTree, identity: _Identity, files: Sequence[VariantFile], linker: Linker
+) -> Variant:
+    sdk, entry, interpreter = setup.sdk, setup.entry, setup.environment.interpreter
     needed = {name for file in files for name in file.needed}
     libc = policy.libc_of(name for file in files for name in file.needed) or "glibc"
     versions = {version for file in files for version in file.versions}
@@ -373,12 +381,12 @@ def _variant(job: Job, tree: InstallTree, identity: _Identity, files: Sequence[V
             python=interpreter.version,
             sdk=sdk.kind,
             compiler=tree.compiler,
-            cmake=job.toolchain.cmake.version,
+            cmake=setup.toolchain.cmake.version,
             cuda_compiler=tree.gpu_compiler,
             flags=tree.flags,
             torch_sha256=sdk.wheel_sha256,
-            debug_symbols=job.config.debug_symbols,
-            ignored=tuple(sorted(set(job.config.ignore))),
+            debug_symbols=setup.config.debug_symbols,
+            ignored=tuple(sorted(set(setup.config.ignore))),
         ),
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.values import InstallTree, Job
+    from hatch_torch_ext.values import InstallTree, Setup
 
 _TRIPLET = re.compile(r"(x86_64|aarch64)-linux-(gnu|musl)")
 _SITE = ("site-packages", "dist-packages")
@@ -87,12 +87,12 @@ def matches(installed: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(place, glob) for place in (*places, parts[-1]) for glob in globs)
 
 
-def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Contents:
+def read(setup: Setup, tree: InstallTree, *, report: Callable[[str], None]) -> Contents:
     """Return the contents of ``tree``.
 
     Raises ``RepairError`` for broken links, files of another machine and two files with one place.
     """
-    entry, package = job.entry.name, job.config.package
+    entry, package = setup.entry.name, setup.config.package
     binaries: dict[str, VariantBinary] = {}
     data: dict[str, Path] = {}
     beside: dict[str, Path] = {}
@@ -105,7 +105,7 @@ def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Conte
         elif facts is None:
             for link in links:
                 place = fold(link, package)
-                if matches(place, job.config.variant_data):
+                if matches(place, setup.config.variant_data):
                     _place(entry, beside, fold(link, package, transparent=True), source)
                 else:
                     _place(entry, data, place, source)
@@ -114,7 +114,7 @@ def read(job: Job, tree: InstallTree, *, report: Callable[[str], None]) -> Conte
         elif facts.type == "other":
             report(f"{first} is left out: users of a wheel have no use for an object file")
         else:
-            _check_machine(entry, first, facts, job.environment.interpreter.machine)
+            _check_machine(entry, first, facts, setup.environment.interpreter.machine)
             _add(entry, binaries, _binary(source, links, facts, package))
     for link in filter(lambda link: (tree.prefix / link).is_dir(), tree.files):
         report(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.elf import ElfFile
     from hatch_torch_ext.repair.contents import Links, VariantBinary
     from hatch_torch_ext.repair.runpaths import Ties
-    from hatch_torch_ext.values import Job
+    from hatch_torch_ext.values import Setup
 
 NT_GNU_BUILD_ID = 3
 TIMEOUT = 300.0
@@ -241,10 +241,10 @@ class _Landed(NamedTuple):
 class Writer:
     """Writes the binaries of the variant ``label`` below ``root``."""
 
-    def __init__(self, job: Job, *, label: str, ties: Ties, root: Path) -> None:
-        self._job = job
-        self._mode = job.config.debug_symbols
-        self._package = job.config.package
+    def __init__(self, setup: Setup, *, label: str, ties: Ties, root: Path) -> None:
+        self._setup = setup
+        self._mode = setup.config.debug_symbols
+        self._package = setup.config.package
         self._label = label
         self._ties = ties
         self._root = root
@@ -328,13 +328,13 @@ class Writer:
             strip(
                 file,
                 self._mode,
-                strip_program=self._job.toolchain.strip,
-                objcopy=self._job.toolchain.objcopy,
-                debug=self._job.folder / "debug" / f"{binary.place}.debug",
-                log=self._job.log,
+                strip_program=self._setup.toolchain.strip,
+                objcopy=self._setup.toolchain.objcopy,
+                debug=self._setup.folder / "debug" / f"{binary.place}.debug",
+                log=self._setup.log,
             )
         except PatchError as error:
-            raise RepairError(self._job.entry.name, str(error)) from error
+            raise RepairError(self._setup.entry.name, str(error)) from error
         if self._mode == "strip" and binary.kind != "graft":  # debuggers find separate debug files by the id
             renew_build_id(file)
         return file
@@ -356,15 +356,15 @@ class Writer:
             drop_rpath=bool(binary.elf.rpath or binary.elf.runpath),
         )
         try:
-            apply(self._job.toolchain.patchelf.path, file, changes, log=self._job.log)
+            apply(self._setup.toolchain.patchelf.path, file, changes, log=self._setup.log)
         except PatchError as error:
-            raise RepairError(self._job.entry.name, str(error)) from error
+            raise RepairError(self._setup.entry.name, str(error)) from error
 
     def _finish(self, binary: VariantBinary, file: Path, place: str) -> Written:
         facts = elf.read(file)
         if lost := sorted({name for name, _ in facts.version_needs} - set(facts.needed)):
             raise RepairError(
-                self._job.entry.name,
+                self._setup.entry.name,
                 f"`{binary.place}` asks for symbol versions of {lost[0]}, which it does not need any more: ld.so would "
                 f"refuse it; link it with `-Wl,--no-as-needed -l:{lost[0]}`",
             )

@@ -310,8 +310,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """The build of ``entry`` in ``folder``, the entry's work folder."""
+class Setup:
+    """All that one entry is compiled with, and the folders that this happens in; ``folder`` is its work folder."""
 
     entry: Entry
     config: Config
