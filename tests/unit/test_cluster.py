@@ -19,7 +19,7 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.hooks import shipping
 from hatch_torch_ext.pipeline import cluster, events, memory, worker
 from hatch_torch_ext.toolchain import tools
-from hatch_torch_ext.values import Parcel
+from hatch_torch_ext.values import Packaging
 from hatch_torch_ext.views.board import Board, summary
 from plain import write
 
@@ -161,8 +161,9 @@ def test_a_file_that_was_not_sent_is_named_where_a_worker_misses_it(tmp_path: Pa
     root = write(tmp_path, {**SENT, **KEPT_HERE})
     config = configuration.parse({"source": "csrc"}, root=root, project_name="my-pkg", environ={})
     work = root / "build/torch-ext"
-    away = cluster.Cluster("tcp://there:1", config, Parcel(files=lambda: shipping.travelling(str(root), config, work)))
-    away._sent = away._parcel.files()
+    files = Packaging(distribution="p", travelling=lambda: shipping.travelling(str(root), config, work))
+    away = cluster.Cluster("tcp://there:1", config, files)
+    away._sent = away._packaging.travelling()
     error = "compiling failed\n/w/csrc/plain.c:1:10: fatal error: generated.h: No such file or directory"
     assert list(away._not_sent(error)) == [
         "`csrc/generated.h` is not sent to workers: an sdist would not hold it, since git ignores it or `exclude` "

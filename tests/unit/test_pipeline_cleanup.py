@@ -10,7 +10,7 @@ import pytest
 from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import crew
-from hatch_torch_ext.pipeline.crew import Leftovers
+from hatch_torch_ext.pipeline.cleanup import Cleanup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +32,11 @@ def environments(work: Path) -> list[Path]:
     return sorted(work.glob("environments/*/.venv"))
 
 
-def preparing(work: Path, leftovers: Leftovers, *, name: Callable[[int], object]) -> Callable[[int], tuple[Path, int]]:
+def preparing(work: Path, cleanup: Cleanup, *, name: Callable[[int], object]) -> Callable[[int], tuple[Path, int]]:
     """Return what makes an entry's environment unless it is there, and counts how many there are then."""
 
     def prepare(number: int) -> tuple[Path, int]:
-        with leftovers.preparing(Family("leftovers")) as note:
+        with cleanup.preparing(Family("cleanup")) as note:
             environment = work / "environments" / str(name(number)) / ".venv"
             environment.mkdir(parents=True, exist_ok=True)
             note(environment)
@@ -47,46 +47,46 @@ def preparing(work: Path, leftovers: Leftovers, *, name: Callable[[int], object]
 
 def test_a_large_matrix_needs_few_environments(tmp_path: Path) -> None:
     """Each entry has its own: never more than requested, each there while its entry is built, and none at the end."""
-    leftovers = Leftovers(tmp_path, most=3)
-    with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
+    cleanup = Cleanup(tmp_path, most=3)
+    with crew.made_ahead(ENTRIES, preparing(tmp_path, cleanup, name=lambda number: number)) as made:
         for number in ENTRIES:
             environment, count = made[number].result(10)
             assert count <= 3
             assert environment.is_dir()
-            leftovers.finished(task(tmp_path, number), environment)
-            leftovers.ended()
+            cleanup.finished(task(tmp_path, number), environment)
+            cleanup.ended()
     assert environments(tmp_path) == []
 
 
 def test_an_environment_of_all_is_there_for_each(tmp_path: Path) -> None:
     """Entries that differ only in torch share one: it is there while any of them is built."""
-    leftovers = Leftovers(tmp_path, most=3)
-    with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda _: "shared")) as made:
+    cleanup = Cleanup(tmp_path, most=3)
+    with crew.made_ahead(ENTRIES, preparing(tmp_path, cleanup, name=lambda _: "shared")) as made:
         for number in ENTRIES:
             environment, _ = made[number].result(10)
             assert environment.is_dir()
-            leftovers.finished(task(tmp_path, number), environment)
-            leftovers.ended()
+            cleanup.finished(task(tmp_path, number), environment)
+            cleanup.ended()
     assert environments(tmp_path) == []
 
 
 def test_failed_entries_make_room_and_keep_their_environments(tmp_path: Path) -> None:
     """More failed entries than the limit: the others are built too, and the next run finds the environments."""
-    leftovers = Leftovers(tmp_path, most=2)
-    with crew.made_ahead(ENTRIES, preparing(tmp_path, leftovers, name=lambda number: number)) as made:
+    cleanup = Cleanup(tmp_path, most=2)
+    with crew.made_ahead(ENTRIES, preparing(tmp_path, cleanup, name=lambda number: number)) as made:
         for number in ENTRIES:
             environment, _ = made[number].result(10)
             if number >= 5:
-                leftovers.finished(task(tmp_path, number), environment)
-            leftovers.ended()
+                cleanup.finished(task(tmp_path, number), environment)
+            cleanup.ended()
     assert {path.parent.name for path in environments(tmp_path)} == {"0", "1", "2", "3", "4"}
 
 
 def test_who_waits_for_room_is_stopped_with_the_build(tmp_path: Path) -> None:
     """Nothing waits for ever when the build ends early."""
-    leftovers, family = Leftovers(tmp_path, most=1), Family("leftovers-stopped")
-    with leftovers.preparing(family):
+    cleanup, family = Cleanup(tmp_path, most=1), Family("cleanup-stopped")
+    with cleanup.preparing(family):
         pass
     family.stop()
-    with pytest.raises(Stopped), leftovers.preparing(family):
+    with pytest.raises(Stopped), cleanup.preparing(family):
         pass

@@ -38,11 +38,11 @@ def build(
     *,
     slots: Slots,
     report: Callable[[str], None],
-    planned: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
+    check_plan: Callable[[str, replies.InstallPlan], None] = lambda _entry, _plan: None,
 ) -> InstallTree:
     """Build the project in the entry's folder and return what it installs; ``slots`` limits concurrent compilers.
 
-    ``planned`` is called before anything is compiled, with what will be installed, and may raise.
+    ``check_plan`` is called before anything is compiled, with what will be installed, and may raise.
 
     Raises ``CompileError`` if a step fails, if the project would install outside of the prefix, or if nothing is
     installed; the message has the step, the command, the first errors and the path of the whole log.
@@ -63,7 +63,7 @@ def build(
         configuring=configuring,
         slots=slots,
         report=report,
-        planned=planned,
+        check_plan=check_plan,
     )
     with slots.turn() as turn:
         reply = _compiled(run, turn)
@@ -147,7 +147,7 @@ def _steps(run: _Runner, turn: Turn, before: Mapping[Path, buildfolder.State]) -
     if not reply.rules and not failures.installs_while_compiling(setup.config.source):
         # Reported before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(setup, reply))
-    run.planned(entry.name, replies.install_plan(setup, reply))
+    run.check_plan(entry.name, replies.install_plan(setup, reply))
     if outside := ninja.outside(setup, run.env):
         turn.by_itself()
         ninja.forget(setup.build, outside)  # another entry's would pass for this entry's own
@@ -167,7 +167,7 @@ class _Runner:
     configuring: Sequence[str]
     slots: Slots
     report: Callable[[str], None]
-    planned: Callable[[str, replies.InstallPlan], None]
+    check_plan: Callable[[str, replies.InstallPlan], None]
 
     def __call__(self, step: str, command: Sequence[str]) -> None:
         try:

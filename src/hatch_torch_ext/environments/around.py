@@ -116,14 +116,14 @@ _FLAGS = {"pip": {"--no-index": "PIP_NO_INDEX"}, "uv": {"--no-index": "PIP_NO_IN
 _SHORT = {"-f": "--find-links", "-i": "--index-url"}
 
 
-def adopt(of: Parent | None) -> None:
+def adopt() -> None:
     """Set variables for all programs started from here: where HOME cannot be used, and for the front end's options.
 
     Front ends do not pass on their options for indexes: without this, ``pip wheel --no-index --find-links wheels .``
     would fetch torch from the public index.
     """
     program.replace_home(program.aloud)
-    if of is not None:
+    if (of := parent()) is not None:
         os.environ.update(index_variables(of, os.environ))
 
 

@@ -7,10 +7,12 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
 import weakref
 import zipfile
 from dataclasses import replace
+from importlib import metadata as distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import errors, escape, redact
-from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, TorchExtError
 from hatch_torch_ext.facts import project, releases
 from hatch_torch_ext.facts.variant import MANIFEST
 
@@ -43,6 +45,57 @@ _ABSENT = re.compile(
     r"No such file or directory|file not found|Cannot find source file|does not exist|missing and no known rule"
 )
 """How CMake and compilers report a file that is not there."""
+
+
+OWN_EXTRA = "build"
+"""This package's extra with what the build of a wheel needs: metadata and sdists need none of it."""
+_PROGRAMS = ("cmake", "ninja")
+_OF_HATCHLING = ("editables",)
+_STORED = ("hatch", "rich")
+
+
+def requirements() -> list[str]:
+    """Return what the build of a wheel requires, sorted; cmake and ninja only if the machine's are missing or too old.
+
+    hatch and rich have a separate environment (``environments.program``). If it cannot be made, they are among the
+    requirements, and the front end installs them with its own settings.
+    """
+    found = []
+    for line in distributions.requires("hatch-torch-ext") or []:
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        is_ours = requirement.marker is not None and requirement.marker.evaluate({"extra": OWN_EXTRA})
+        if not is_ours or name in _OF_HATCHLING or (name in _PROGRAMS and _is_on_path(name, requirement)):
+            continue
+        if name in _STORED and _hatch_is_stored():
+            continue
+        requirement.marker = None
+        found.append(str(requirement))
+    return sorted(found)
+
+
+def _is_on_path(name: str, requirement: Requirement) -> bool:
+    """Return whether a program of that name is on PATH, and new enough."""
+    from hatch_torch_ext.base import process
+
+    if (path := shutil.which(name)) is None:
+        return False
+    try:
+        output = process.run([path, "--version"], timeout=60.0).stdout
+    except ProcessError:
+        return False
+    version = re.search(r"\d+(?:\.\d+)+", output)
+    return version is not None and requirement.specifier.contains(version[0], prereleases=True)
+
+
+def _hatch_is_stored() -> bool:
+    from hatch_torch_ext.environments import program
+
+    try:
+        program.folder()
+    except ConfigurationError:
+        return False
+    return True
 
 
 def wheels(folder: Path) -> dict[Path, int]:
@@ -78,12 +131,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         """Return the requirements of building a wheel; the front end installs them into the build environment."""
         from hatch_torch_ext import environments
-        from hatch_torch_ext.hooks import requirements
 
         if self.target_name != "wheel":
             return []
-        environments.adopt(environments.parent())
-        return requirements.of_a_wheel()
+        environments.adopt()
+        return requirements()
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
@@ -188,7 +240,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
-        environments.adopt(environments.parent())
+        environments.adopt()
         program.lend()
         from hatch_torch_ext import pipeline
         from hatch_torch_ext.hooks import editable, metadata, shipping
@@ -238,7 +290,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         """
         from hatch_torch_ext import pipeline, views
         from hatch_torch_ext.hooks import shipping
-        from hatch_torch_ext.values import Parcel
+        from hatch_torch_ext.values import Packaging
 
         config, version = selected.config, str(self.metadata.version)
         sources = None
@@ -246,21 +298,16 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             sources = shipping.gather(config, entries, packed=packed, options=self.config, version=version, work=work)
             self._offer_extra(config)
         for_others = is_wheel and not selected.here
+        packaging = Packaging(
+            distribution=self._distribution,
+            version=version,
+            shipped=shipping.of_wheel(self.root),
+            sdist=packed.relative if for_others else None,
+            travelling=lambda: shipping.travelling(self.root, config, work),
+        )
+        whole = self._whole(config, entries) if for_others else ()
         with views.shown(self._say, self.app.display_info, source=config.source) as view:
-            return pipeline.build(
-                config,
-                selected.entries,
-                distribution=self._distribution,
-                views=[view],
-                work=work,
-                whole=self._whole(config, entries) if for_others else (),
-                sources=sources,
-                installed=selected.installed,
-                here=selected.here,
-                parcel=Parcel(version=version, files=lambda: shipping.travelling(self.root, config, work)),
-                shipped=shipping.of_wheel(self.root),
-                sdist=packed.relative if for_others else None,
-            )
+            return pipeline.build(selected, packaging, views=[view], work=work, whole=whole, sources=sources)
 
     def _at_work(self, config: Config) -> tuple[Config, Path]:
         """Return the configuration to build with, and the work folder."""
@@ -428,14 +475,14 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
         """Return source -> place in the wheel; files that the author's package already holds are left out."""
         from hatch_torch_ext.hooks import shipping
-        from hatch_torch_ext.pipeline import planned
+        from hatch_torch_ext.pipeline import stages
 
         folder = config.package.replace(".", "/")
         shipped = shipping.of_wheel(self.root)
         placed = [(f"{folder}/{file.target}", file) for file in product.layout.files]
         every = [*placed, *((f"{folder}/{file.target}", file) for other in product.others for file in other.files)]
         clashes = [
-            planned.in_both(file.target, shipped[place])
+            stages.in_both(file.target, shipped[place])
             for place, file in every
             if place in shipped and shipped[place].read_bytes() != file.source.read_bytes()
         ]

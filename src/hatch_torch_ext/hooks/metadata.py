@@ -106,7 +106,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
             )
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
-        environments.adopt(environments.parent())
+        environments.adopt()
         selection = config.selection(raw, os.environ)
         name = str(builder.metadata.core_raw_metadata["name"])
         self.matrix = environments.remembered(

@@ -11,7 +11,6 @@ import platform
 import sys
 import time
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, merge, store
@@ -24,20 +23,21 @@ from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, shards
 from hatch_torch_ext.pipeline.memory import History, Memory
-from hatch_torch_ext.pipeline.planned import Planned, no_package
-from hatch_torch_ext.values import Parcel, Task
+from hatch_torch_ext.pipeline.stages import PackageFiles, no_package
+from hatch_torch_ext.values import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.facts.manifest import Origin, Sources
+    from hatch_torch_ext.facts.manifest import Sources
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.crew import Outcome
     from hatch_torch_ext.pipeline.events import View
     from hatch_torch_ext.pipeline.memory import RecordedVariant
-    from hatch_torch_ext.values import Entry, Layout, TorchFolders
+    from hatch_torch_ext.pipeline.selection import Selected
+    from hatch_torch_ext.values import Entry, Layout, Packaging
     from hatch_torch_ext.wheel import Wheel
 
     Report = Callable[[str], None]
@@ -68,61 +68,45 @@ def check_platform() -> None:
 
 
 def build(
-    config: Config,
-    entries: Sequence[Entry],
+    selected: Selected,
+    packaging: Packaging,
     *,
-    distribution: str,
     views: Sequence[View],
     work: Path,
     whole: Sequence[Entry] = (),
     sources: Sources | None = None,
-    installed: TorchFolders | None = None,
-    here: bool = False,
-    parcel: Parcel = Parcel(),  # noqa: B008 -- immutable
-    shipped: Mapping[str, Path] = MappingProxyType({}),
-    sdist: Collection[str] | None = None,
 ) -> Product:
-    """Build every entry, side by side, and return the content of the wheel; ``views`` get all events.
+    """Build every selected entry, side by side, and return the content of the wheel; ``views`` get all events.
 
     ``work`` is the folder of all work, which the caller holds (``folders.lock``) for as long as it uses the result;
     ``whole`` are the entries of the complete wheel, if these may be a part of it. ``sources`` go into the wheel for a
-    build at first use; with them there may be no entry. ``installed`` is the torch of the entry ``current``; ``here``
-    says that the wheel is for the environment that it is built for. ``parcel`` is what a cluster's workers get;
-    ``shipped`` are the files that hatchling puts into the wheel, by place in it; ``sdist`` those that it puts into an
-    sdist, if the manifest shall say what the wheel was built from.
+    build at first use; with them there may be no entry.
 
     A failed entry does not stop the others; their work is kept for the next run. Raises ``BuildError`` with every
     entry's failure, or the failure itself if there is one; ``KeyboardInterrupt`` once all started programs have ended.
     """
     check_platform()
     _check_cache()
+    config = selected.config
     with store.using(), (work / events.FILE).open("w", encoding="utf-8") as file:
         stream = events.Stream(file, views)
-        tasks = [
-            Task(entry=entry, config=config, work=work, installed=installed if entry.name == CURRENT else None)
-            for entry in entries
-        ]
         memory = Memory(config, work, earlier=folders.earlier(work))
-        wheels = _wheels(config, entries)
-        planned = Planned(config, shipped, wheels)
-        built = _build_all(tasks, memory, planned, stream, parcel=parcel) if tasks else []
+        wheels = _wheels(config, selected.entries)
+        tasks = [
+            Task(entry=each, config=config, work=work, installed=selected.installed if each.name == CURRENT else None)
+            for each in selected.entries
+        ]
+        files = PackageFiles(config, packaging.shipped, wheels)
+        built = _build_all(tasks, memory, files, stream, packaging) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
-        layouts = _layouts(
-            config,
-            built,
-            memory,
-            wheels=wheels,
-            whole=whole,
-            distribution=distribution,
-            sources=sources,
-            made_from=None if sdist is None else shards.origin(config, project=memory.project, sdist=sdist),
-        )
+        layouts = _layouts(config, built, memory, packaging, wheels=wheels, whole=whole, sources=sources)
         layout, *others = merge.alike(layouts)
         python = [file for file in layout.files if file.target.endswith(".py") and file.target not in {HELP, BUILD}]
         if not config.package_dir.is_dir() and not python:
             raise ConfigurationError([no_package(config)])
-        product = _write(layout, distribution=distribution, folder=work / "wheel", here=here)
+        folder = work / "wheel"
+        product = _write(layout, distribution=packaging.distribution, folder=folder, here=selected.here)
         return replace(product, others=tuple(others))
 
 
@@ -138,29 +122,28 @@ def _layouts(
     config: Config,
     built: Sequence[BuiltVariant],
     memory: Memory,
+    packaging: Packaging,
     *,
     wheels: Mapping[str, str | None],
     whole: Sequence[Entry],
-    distribution: str,
     sources: Sources | None,
-    made_from: Origin | None,
 ) -> list[Layout]:
     """Return the layout of each machine's wheel, this machine's first; ``wheels`` are the entries' machines."""
+    here, sdist = platform.machine(), packaging.sdist
+    made_from = None if sdist is None else shards.origin(config, project=memory.project, sdist=sdist)
     layouts = []
-    for machine in sorted(
-        set(wheels.values()) or {None}, key=lambda machine: (machine != platform.machine(), machine or "")
-    ):
+    for machine in sorted(set(wheels.values()) or {None}, key=lambda machine: (machine != here, machine or "")):
         names = [name for name, own in wheels.items() if own == machine]
         lacking = shards.describe(
             config,
             project=memory.project,
-            whole=[each for each in whole if machine in {None, each.machine or platform.machine()}],
+            whole=[each for each in whole if machine in {None, each.machine or here}],
             built=names,
         )
         layout = merge.merge(
             [each for each in built if each.variant.build.entry in names],
             package=config.package,
-            distribution=distribution,
+            distribution=packaging.distribution,
             manylinux=config.manylinux,
             partial=lacking,
             sources=sources,
@@ -223,14 +206,13 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
 
 
 def _build_all(
-    tasks: Sequence[Task], memory: Memory, planned: Planned, stream: events.Stream, *, parcel: Parcel
+    tasks: Sequence[Task], memory: Memory, files: PackageFiles, stream: events.Stream, packaging: Packaging
 ) -> list[BuiltVariant]:
     """Return every entry's variant, reused ones first. Raises ``BuildError``."""
-    config, work = tasks[0].config, tasks[0].work
-    began = time.monotonic()
+    config, began = tasks[0].config, time.monotonic()
     inputs = {task.name: memory.inputs(task) for task in tasks}
     kept = {task.name: found for task in tasks if (found := memory.take(task, inputs[task.name])) is not None}
-    history = History(work)
+    history = History(tasks[0].work)
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
     available = capacity.Capacity()
     per_job = _per_job(config, waiting, history)
@@ -239,7 +221,7 @@ def _build_all(
     stream(events.Begun(entries=tuple(task.name for task in tasks), jobs=jobs, last=last))
     for task in tasks:
         if (found := kept.get(task.name)) is not None:
-            planned.know(found.built)
+            files.know(found.built)
             _say_kept(task, found, stream)
     if waiting and why is not None:
         stream(events.Note(text=why))
@@ -248,7 +230,7 @@ def _build_all(
         from hatch_torch_ext.pipeline.cluster import Cluster
 
         sources = shards.sources_digest(config, memory.project)
-        outcomes = Cluster(config.dask, config, parcel).run(waiting, sources=sources, stream=stream)
+        outcomes = Cluster(config.dask, config, packaging).run(waiting, sources=sources, stream=stream)
     elif waiting:
         from hatch_torch_ext.pipeline.crew import Crew
 
@@ -258,13 +240,25 @@ def _build_all(
             per_job=per_job,
             tasks=waiting,
             memory=memory,
-            planned=planned,
+            files=files,
             inputs=inputs,
             history=history,
             stream=stream,
         )
         outcomes = crew.run(jobs)
     memory.digests.save()
+    return _ended(tasks, kept, outcomes, stream, began=began)
+
+
+def _ended(
+    tasks: Sequence[Task],
+    kept: Mapping[str, RecordedVariant],
+    outcomes: Sequence[Outcome[Task, BuiltVariant]],
+    stream: events.Stream,
+    *,
+    began: float,
+) -> list[BuiltVariant]:
+    """Report how the work ended, and return every entry's variant. Raises ``BuildError``."""
     errors = {outcome.item.name: outcome.error for outcome in outcomes if outcome.error is not None}
     failures = [errors[task.name] for task in tasks if task.name in errors]
     made = {outcome.item.name: outcome.value for outcome in outcomes if outcome.value is not None}
@@ -273,7 +267,7 @@ def _build_all(
             built=len(made),
             reused=len(kept),
             failed=len(failures),
-            left=len(waiting) - len(made) - len(failures),
+            left=len(tasks) - len(kept) - len(made) - len(failures),
             seconds=time.monotonic() - began,
         )
     )

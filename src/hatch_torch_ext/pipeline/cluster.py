@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
-    from hatch_torch_ext.values import Parcel, Task
+    from hatch_torch_ext.values import Packaging, Task
 
 RESOURCE = "torch-ext"
 """A resource of which every worker has one, so that it builds one entry at a time; its threads are the compile jobs."""
@@ -62,9 +62,9 @@ EXTRA = 'pip install "hatch-torch-ext[dask]"'
 class Cluster:
     """A Dask cluster at an address, for one build."""
 
-    def __init__(self, address: str, config: Config, parcel: Parcel) -> None:
-        self._address, self._config, self._parcel = address, config, parcel
-        self._environ = _environ(parcel.version)
+    def __init__(self, address: str, config: Config, packaging: Packaging) -> None:
+        self._address, self._config, self._packaging = address, config, packaging
+        self._environ = _environ(packaging.version)
         self._sent: Sequence[Path] = ()
 
     def run(
@@ -128,7 +128,7 @@ class Cluster:
         client.register_plugin(_one_at_a_time(), name=RESOURCE)
         if not str(client.scheduler.address).startswith(SECURE):
             stream(events.Note(text=f"{client.scheduler.address} {OPEN_TO_ALL}"))
-        self._sent = self._parcel.files()
+        self._sent = self._packaging.travelling()
         packed = pack(self._config, self._sent)
         digest = hashlib.sha256(packed).hexdigest()
         topic = f"torch-ext-{uuid.uuid4()}"

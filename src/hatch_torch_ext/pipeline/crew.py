@@ -1,4 +1,4 @@
-"""The work on the entries that must be built, side by side, and the removal of what finished entries leave.
+"""The work on the entries that must be built, side by side.
 
 While earlier entries are compiled, later ones are prepared; one request stops all at once.
 """
@@ -9,11 +9,9 @@ import contextlib
 import contextvars
 import hashlib
 import queue
-import shutil
 import signal
 import threading
 import time
-from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -21,93 +19,23 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hatch_torch_ext.base.errors import EntryError, Stopped
 from hatch_torch_ext.base.process import Family
-from hatch_torch_ext.pipeline import capacity, events, memory, stages
+from hatch_torch_ext.pipeline import capacity, events, stages
+from hatch_torch_ext.pipeline.cleanup import Cleanup, family_of
 from hatch_torch_ext.pipeline.memory import History, Took
 from hatch_torch_ext.pipeline.pool import Pool, Sources
 from hatch_torch_ext.pipeline.slots import EntrySlots, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
     from types import FrameType
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
     from hatch_torch_ext.pipeline.memory import EntryInputs, Memory
-    from hatch_torch_ext.pipeline.planned import Planned
     from hatch_torch_ext.pipeline.pool import Held
-    from hatch_torch_ext.pipeline.stages import Acquired, Result
+    from hatch_torch_ext.pipeline.stages import Acquired, PackageFiles
     from hatch_torch_ext.values import Task
-
-KEPT = ("debug", "log.txt", "package", memory.FILE, "repaired")
-"""What stays in an entry's folder: its results and its logs."""
-ROOM_LOOK = 0.1
-
-
-class Leftovers:
-    """Limits the entries that have an environment at once to ``most``, and removes environments that no entry uses.
-
-    A later entry makes its environment again. Environments outside of ``work`` are the author's own, and stay; so do
-    those of failed entries, for the next run.
-    """
-
-    def __init__(self, work: Path, *, most: int) -> None:
-        self._work, self._room = work, threading.Semaphore(most)
-        self._users: Counter[Path] = Counter()
-        self._preparing = False
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def preparing(self, family: Family) -> Iterator[Callable[[Path], None]]:
-        """Wait for a free place; provide the function that records the environment which the context makes.
-
-        During the context nothing is removed, since it may be what is about to be used. Raises ``Stopped`` with
-        ``family``.
-        """
-        while not self._room.acquire(timeout=ROOM_LOOK):
-            if family.stopped:
-                raise Stopped
-        with self._lock:
-            self._preparing = True
-        made: list[Path] = []
-        try:
-            yield made.append
-        finally:
-            with self._lock:
-                self._preparing = False
-                self._users.update(made)
-                self._remove_unused()
-
-    def finished(self, task: Task, environment: Path) -> None:
-        """Remove the build tree of a finished entry, and its environment unless another entry uses it."""
-        for path in (task.work / task.entry.folder).iterdir():
-            if path.name not in KEPT:
-                _remove(path)
-        with self._lock:
-            self._users[environment] -= 1
-            self._remove_unused()
-
-    def ended(self) -> None:
-        """Free the place of an entry that finished or failed."""
-        self._room.release()
-
-    def _remove_unused(self) -> None:
-        if self._preparing:
-            return
-        for environment in [each for each, users in self._users.items() if users == 0]:
-            del self._users[environment]
-            if environment.is_relative_to(self._work):
-                (environment.parent / "finished.json").unlink(missing_ok=True)
-                _remove(environment)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
 
 INTERRUPTED = 0.2
 """Seconds for which a failure is held back: Ctrl-C ends a compiler before this process receives the signal."""
@@ -144,7 +72,7 @@ class _Means:
     shares: Shares
     sources: Sources
     family: Family
-    leftovers: Leftovers | None
+    cleanup: Cleanup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +84,7 @@ class Crew:
     per_job: int
     tasks: Sequence[Task]
     memory: Memory
-    planned: Planned
+    files: PackageFiles
     inputs: Mapping[str, EntryInputs]
     history: History
     stream: events.Stream
@@ -164,17 +92,19 @@ class Crew:
     def run(self, jobs: int) -> list[Outcome[Task, BuiltVariant]]:
         """Build every entry with ``jobs`` compile jobs for all, and return the outcomes, in the order of the tasks."""
         work = self.tasks[0].work
-        family = Family(hashlib.sha256(str(work).encode()).hexdigest()[:16])
-        family.end_orphans()  # of a killed build in this folder: its lock is held, so no other build is running
+        family = family_of(work)
         pool = Pool(jobs)
-        serves = capacity.serves(self.capacity, entries=len(self.tasks), jobs=jobs)
         pressure = capacity.Pressure(pool, self.capacity, self.per_job, self.stream)
-        leftovers = Leftovers(work, most=jobs + 1) if self.config.keep == "results" else None
-        means = _Means(shares=Shares(pool, serves=serves), sources=Sources(pool), family=family, leftovers=leftovers)
+        means = _Means(
+            shares=Shares(pool, serves=capacity.serves(self.capacity, entries=len(self.tasks), jobs=jobs)),
+            sources=Sources(pool),
+            family=family,
+            cleanup=Cleanup(work, most=jobs + 1 if self.config.keep == "results" else None),
+        )
         with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():
             return side_by_side(
                 self.tasks,
-                prepare=partial(self._prepare, family, leftovers),
+                prepare=partial(self._prepare, means),
                 work=partial(self._work_on, means),
                 threads=jobs,
                 family=family,
@@ -182,10 +112,8 @@ class Crew:
                 keep_going=self.config.keep_going,
             )
 
-    def _prepare(self, family: Family, leftovers: Leftovers | None, task: Task) -> Acquired:
-        if leftovers is None:
-            return stages.prepare(task, self.stream)
-        with leftovers.preparing(family) as note:
+    def _prepare(self, means: _Means, task: Task) -> Acquired:
+        with means.cleanup.preparing(means.family) as note:
             acquired = stages.prepare(task, self.stream)
             note(acquired[0].prefix)
         return acquired
@@ -194,8 +122,7 @@ class Crew:
         try:
             return self._built(means, task, acquired, held)
         finally:
-            if means.leftovers is not None:
-                means.leftovers.ended()
+            means.cleanup.ended()
 
     def _built(self, means: _Means, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
         began = time.monotonic()
@@ -215,8 +142,10 @@ class Crew:
                     )
                     self.stream(events.Note(text=text, entry=task.name))
                 slots = EntrySlots(task, means.shares, means.sources, own, self.stream)
-                result = stages.build(task, ready, slots, self.planned, self.stream)
-                built = self._keep(means.leftovers, task, result)
+                result = stages.build(task, ready, slots, self.files, self.stream)
+                used = self.memory.used(task, result.environment, result.sdk, result.toolchain)
+                built = self.memory.keep(task, self.inputs[task.name], result, used)
+                means.cleanup.finished(task, result.environment.prefix)
         except EntryError as error:
             time.sleep(INTERRUPTED)
             if means.family.stopped:
@@ -238,13 +167,6 @@ class Crew:
                 cached=result.cached,
             )
         )
-        return built
-
-    def _keep(self, leftovers: Leftovers | None, task: Task, result: Result) -> BuiltVariant:
-        used = self.memory.used(task, result.environment, result.sdk, result.toolchain)
-        built = self.memory.keep(task, self.inputs[task.name], result, used)
-        if leftovers is not None:
-            leftovers.finished(task, result.environment.prefix)
         return built
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
-import hashlib
 import io
-import os
 import platform
 import shutil
 import sys
@@ -23,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import events, memory
+from hatch_torch_ext.pipeline.cleanup import family_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from hatch_torch_ext.base.process import Family
 
 LOOK = 0.5
 _FORWARDED = (events.Step, events.Fetched, events.Progress, events.Compiled, events.Note)
@@ -84,8 +84,7 @@ def built_in(
     root = _unpacked(folder, order.sources, packed)
     work = root / "build" / "torch-ext"
     (work / events.FILE).unlink(missing_ok=True)
-    family = Family(hashlib.sha256(os.fspath(root).encode()).hexdigest()[:16])
-    family.end_orphans()
+    family = family_of(root)
     ended = threading.Event()
     out = Path(tempfile.mkdtemp(prefix="out-", dir=folder))
     follower = threading.Thread(

@@ -308,18 +308,15 @@ def _compile(
     from hatch_torch_ext import pipeline
     from hatch_torch_ext.facts.variant import BUILD, HELP
     from hatch_torch_ext.merge import loader
+    from hatch_torch_ext.pipeline.selection import Selected
+    from hatch_torch_ext.values import Packaging
 
     work = scratch / "work"
     work.mkdir()
     began = time.monotonic()
-    product = pipeline.build(
-        config,
-        [entry],
-        distribution=request.distribution,
-        views=[_Progress(say)],
-        work=work,
-        installed=installed,
-    )
+    selected = Selected(config=config, entries=(entry,), installed=installed)
+    packaging = Packaging(distribution=request.distribution)
+    product = pipeline.build(selected, packaging, views=[_Progress(say)], work=work)
     package = f"site/{request.package.replace('.', '/')}"
     for file in product.layout.files:
         if file.target in {HELP, BUILD}:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.facts.backend import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.config import Config
@@ -278,12 +278,17 @@ class Toolchain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
-    """What a machine that builds an entry gets of the project, besides the task."""
+class Packaging:
+    """What hatchling knows of the project: its name, and the files that it packs."""
 
+    distribution: str
     version: str = ""
-    """The project's version: where tags say it, it is known only here."""
-    files: Callable[[], Sequence[Path]] = tuple
+    """The project's version, for machines that build an entry: where tags say it, it is known only here."""
+    shipped: Mapping[str, Path] = field(default_factory=dict)
+    """The files that go into the wheel anyway, by place in it."""
+    sdist: Collection[str] | None = None
+    """The files that go into an sdist, if the manifest shall say what the wheel was built from."""
+    travelling: Callable[[], Sequence[Path]] = tuple
     """Returns the files with which the project can be built elsewhere; called only where something is sent."""
 
 
