@@ -67,7 +67,7 @@ def packaged(need: RequiredTool, *, entry: str, environment: Environment) -> Too
             f"`{need.name}` in the environment's dependencies to `{need.name}>={need.minimum}`, or take "
             "it out: hatch-torch-ext installs its own",
         )
-    if (system := shutil.which(need.name)) is not None:  # new enough, so the front end installs none (needs.py)
+    if (system := shutil.which(need.name)) is not None:  # new enough, so the front end installs none
         tool = Tool(path=Path(system), version=_version(Path(system), entry))
         if Version(tool.version) >= Version(need.minimum):
             return tool
