@@ -19,7 +19,7 @@ from pathlib import Path
 
 import uv
 
-from hatch_torch_ext.hooks import build
+from hatch_torch_ext.hooks import requirements
 
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results" / "isolated.md"
@@ -40,7 +40,7 @@ def main() -> None:
         os.environ["HATCH_TORCH_EXT_CACHE"] = str(root / "cache")
         sets = {
             "hatch-torch-ext: metadata, an sdist": own,
-            "hatch-torch-ext: a wheel": [*own, *build.requirements()],
+            "hatch-torch-ext: a wheel": [*own, *requirements.of_a_wheel()],
             "scikit-build-core, cmake and ninja: a wheel": ["scikit-build-core", "cmake", "ninja"],
         }
         rows = [

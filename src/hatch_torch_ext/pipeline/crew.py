@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
     from hatch_torch_ext.pipeline.memory import EntryInputs, Memory
+    from hatch_torch_ext.pipeline.packagefiles import PackageFiles
     from hatch_torch_ext.pipeline.pool import Held
-    from hatch_torch_ext.pipeline.stages import Acquired, PackageFiles
+    from hatch_torch_ext.pipeline.stages import Acquired
     from hatch_torch_ext.values import Task
 
 INTERRUPTED = 0.2
