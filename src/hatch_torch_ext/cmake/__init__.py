@@ -68,7 +68,7 @@ def build(
     with slots.turn() as turn:
         reply = _compiled(run, turn)
 
-    files = _files(setup.prefix)
+    files = buildfolder.contents(setup.prefix)
     if not files:
         raise CompileError(entry.name, failures.nothing_installed(setup, reply))
     roots = (config.root, config.source)
@@ -264,11 +264,3 @@ def _notes(setup: Setup) -> list[str]:
     if not notes.exists():
         raise CompileError(setup.entry.name, failures.did_not_run(setup))
     return list(dict.fromkeys(notes.read_text(encoding="utf-8").splitlines()))  # Ninja may have started CMake again
-
-
-def _files(prefix: Path) -> tuple[str, ...]:
-    found = []
-    for folder, folders, names in os.walk(prefix):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]  # noqa: PTH114, PTH118  many files
-        found += [os.path.relpath(os.path.join(folder, name), prefix) for name in (*names, *links)]  # noqa: PTH118
-    return tuple(sorted(found))

@@ -72,8 +72,7 @@ def note_placed(setup: Setup) -> None:
 
     ExternalProject and commands of a target (``POST_BUILD``) put files there, which Ninja does not make again.
     """
-    there = [str(path.relative_to(setup.prefix)) for path in _contents(setup.prefix)]
-    atomic.update(setup.build / PLACED, json.dumps(there))
+    atomic.update(setup.build / PLACED, json.dumps(contents(setup.prefix)))
 
 
 def _take_out_what_was_installed(setup: Setup) -> None:
@@ -81,19 +80,21 @@ def _take_out_what_was_installed(setup: Setup) -> None:
     if not record.exists():  # nothing was installed from this build folder
         return
     placed = set(untrusted.json(record.read_text(encoding="utf-8")))
-    for path in _contents(setup.prefix):
-        if str(path.relative_to(setup.prefix)) not in placed:
-            path.unlink()
+    for place in set(contents(setup.prefix)) - placed:
+        (setup.prefix / place).unlink()
     for folder, _, _ in os.walk(setup.prefix, topdown=False):
         with contextlib.suppress(OSError):  # it has files
             Path(folder).rmdir()
     record.unlink()
 
 
-def _contents(folder: Path) -> list[Path]:
-    """Return all below ``folder`` but folders; links are not followed."""
-    found = (Path(top, name) for top, folders, names in os.walk(folder) for name in (*folders, *names))
-    return sorted(path for path in found if path.is_symlink() or not path.is_dir())
+def contents(prefix: Path) -> tuple[str, ...]:
+    """Return the place below the prefix of all that is there but folders; links are not followed."""
+    found = []
+    for folder, folders, names in os.walk(prefix):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]  # noqa: PTH114, PTH118  many files
+        found += [os.path.relpath(os.path.join(folder, name), prefix) for name in (*names, *links)]  # noqa: PTH118
+    return tuple(sorted(found))
 
 
 def begin_configuring(setup: Setup) -> None:

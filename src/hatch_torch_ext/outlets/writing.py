@@ -85,6 +85,10 @@ class Release:
         """Return the name of the wheel's ``.dist-info`` folder."""
         return f"{part.wheel.path.name.split('-')[0]}-{self.version}.dist-info"
 
+    def number(self, part: Part) -> str | None:
+        """Return the build number of the wheel."""
+        return self.build or part.wheel.build
+
 
 def write(
     part: Part,
@@ -143,8 +147,8 @@ def beside(wheel: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
 
 def file_name(part: Part, layout: Layout, release: Release) -> str:
     """Return the name of the wheel that ``write`` makes."""
-    name, number = part.wheel.path.name.split("-")[0], release.build or part.wheel.build
-    return f"{'-'.join(filter(None, [name, release.version, number, layout.tag, release.label]))}.whl"
+    name = part.wheel.path.name.split("-")[0]
+    return f"{'-'.join(filter(None, [name, release.version, release.number(part), layout.tag, release.label]))}.whl"
 
 
 def pack(target: Path, dist_info: str, members: Iterable[tuple[MemberInfo, bytes]]) -> None:
@@ -223,7 +227,7 @@ def _metadata(part: Part, layout: Layout, member: MemberInfo, name: str, release
         lines = data.decode("utf-8", "surrogateescape").split("\n")
         kept = [line for line in lines if line and not line.startswith(("Tag:", "Build:"))]
         tags = [f"Tag: {tag}" for tag in sorted(map(str, parse_tag(layout.tag)))]
-        build = release.build or part.wheel.build
+        build = release.number(part)
         number = [f"Build: {build}"] if build is not None else []
         return _File(
             path=path,

@@ -223,9 +223,7 @@ class Store:
         if there:
             try:
                 _with_parent(target, lambda: os.link(blob, target, follow_symlinks=False))
-            except (
-                OSError
-            ):  # no hard links on this file system, too many of this file, or the blob was pruned in between
+            except OSError:  # no hard links here, too many of this file, or the blob was pruned in between
                 pass
             else:
                 return

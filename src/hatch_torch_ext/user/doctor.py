@@ -253,7 +253,8 @@ def _found(
     found: dict[str, pruning.InstalledPackage] = {}
     hidden = []
     for site in map(Path, torch.get("sites", [])):
-        for each in (*pruning.packages(site), *pruning.unrecorded(site)):
+        recorded = pruning.packages(site)
+        for each in (*recorded, *pruning.unrecorded(site, recorded)):
             first = found.setdefault(each.package, each)
             if each.version and not first.version:
                 hidden.append((first, each))

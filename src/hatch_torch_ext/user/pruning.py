@@ -149,12 +149,12 @@ def packages(site: Path) -> tuple[InstalledPackage, ...]:
     return tuple(found)
 
 
-def unrecorded(site: Path) -> Iterator[InstalledPackage]:
-    """Yield the packages below ``site`` that no RECORD lists: folders that were copied, packages of a distributor.
+def unrecorded(site: Path, recorded: Collection[InstalledPackage]) -> Iterator[InstalledPackage]:
+    """Yield the packages below ``site`` besides the ``recorded``: copied folders, packages of a distributor.
 
     Their ``record`` is where a RECORD would be.
     """
-    recorded = {each.root for each in packages(site)}
+    roots = {each.root for each in recorded}
     for place in sorted([*site.glob(f"*/{MANIFEST}"), *site.glob(f"*/*/{MANIFEST}")]):
         root = place.parent.parent
         try:
@@ -162,7 +162,7 @@ def unrecorded(site: Path) -> Iterator[InstalledPackage]:
             name, package = canonicalize_name(head["distribution"], validate=True), head["package"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if root not in recorded and package == ".".join(root.relative_to(site).parts):
+        if root not in roots and package == ".".join(root.relative_to(site).parts):
             own = (each for each in site.glob("*.dist-info") if canonicalize_name(each.name.partition("-")[0]) == name)
             yield _installed(next(own, site / f"{name.replace('-', '_')}.dist-info") / "RECORD", place)
 
