@@ -301,6 +301,7 @@ except ImportError:
     iniconfig = None
 if torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ:
     raise RuntimeError("set TORCH_CUDA_ARCH_LIST")
+archs = (torch._C._cuda_getArchFlags() or "").split()
 with open("pkg/_built.py", "w") as stream:
     stream.write(f"TORCH = '{torch.__version__}'\\nCUDA = {torch.version.cuda!r}\\n")
 
@@ -333,7 +334,11 @@ def test_what_a_setup_insists_on(tmp_path: Path) -> None:
     assert 'args = ["-DWITH_TESTS=OFF"]' in files["pyproject.toml"]
     installed = "install(TARGETS core LIBRARY DESTINATION .)\ninstall(TARGETS _ops LIBRARY DESTINATION .)\n"
     assert files["CMakeLists.txt"] == f"{cmake}\n{installed}"
-    assert [note.text for note in migration.notes] == ["writes `pkg/_built.py` while it runs"]
+    assert [note.text for note in migration.notes] == [
+        "writes `pkg/_built.py` while it runs",
+        "reads TORCH_CUDA_ARCH_LIST, whose place the option `archs` takes: the sources and macros that depend on it "
+        "are those with 9.0 in it",
+    ]
 
 
 @pytest.mark.performs("--argument")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from dataclasses import replace
@@ -501,6 +502,31 @@ def test_a_package_whose_folder_has_another_name(tmp_path: Path) -> None:
     assert "packages" not in wheel
 
 
+def test_a_folder_of_a_package_that_ends_in_a_slash(tmp_path: Path) -> None:
+    """`package_dir` of setuptools may name `src/py/` or `./src/py`: its `__init__.py` is found."""
+    for named in ("src/py/", "./src/py", "src/py"):
+        assert pyproject.package_folder({"package_dir": {"pkg": named}}, "pkg", tmp_path) == "src/py"
+
+
+BETWEEN = """[tool.black]
+text = '''
+[a]
+'''
+[tool.ruff]
+line-length = 99
+[project.optional-dependencies]
+a = []"""
+
+
+def test_tables_are_apart(tmp_path: Path) -> None:
+    """An empty line is before each table that is added, also where other tables follow; the author's lines stay."""
+    text, _ = rendered(tmp_path, {"name": "p", "version": "3"}, existing=BETWEEN)
+    together = {line for last, line in itertools.pairwise(text.splitlines()) if line.startswith("[") and last.strip()}
+    assert together == {"[a]", "[tool.ruff]"}
+    assert tables_of(text)["tool"]["black"] == {"text": "[a]\n"}
+    assert text.endswith("\n")
+
+
 def test_extensions_that_no_target_is_made_of(tmp_path: Path) -> None:
     """One without sources is built by a command of the project; SYCL has no variant: both are noted."""
     own, sycl = extension("pkg.own", "other", ()), extension("pkg.x", "sycl")
@@ -725,7 +751,7 @@ def test_imports_are_changed(tmp_path: Path) -> None:
         "pkg/later.py": later.replace("import _C as c", "from pkg import _C as c"),
     }
     assert [text.partition(" (")[0] for text in texts(notes)] == [
-        "pkg/later.py:1: `load` opens a library; `_variants.load()` does so already",
+        "pkg/later.py:1: `load` opens a library, which `_variants.load()` has opened already: remove its calls",
         "`pkg/latin.py` cannot be read",
     ]
 

@@ -305,7 +305,7 @@ def _imports(node: ast.Import, outside: dict[str, str]) -> Iterable[str]:
 def _by_hand(node: ast.AST, outside: dict[str, str]) -> str | None:
     """Return a note on code that loads an extension in a way that only its author can change."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _opens(node):
-        return f"`{node.name}` opens a library; `_variants.load()` does so already"
+        return f"`{node.name}` opens a library, which `_variants.load()` has opened already: remove its calls"
     if not isinstance(node, ast.Call) or not node.args:
         return None
     called, first = ast.unparse(node.func), node.args[0]

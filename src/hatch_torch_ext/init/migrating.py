@@ -137,7 +137,8 @@ def _replace(found: Declared, notes: list[Note], options: MatrixOptions, *, spli
     root, package, metadata = found.root, found.package, found.metadata
     joined, left_out = targets.join(root, found.cpu, found.cuda, package=package)
     if not joined:
-        raise ConfigurationError([f"No extension of {root} can be carried over:", *(each.text for each in left_out)])
+        reasons = "".join(f"\n  - {each.text}" for each in left_out)
+        raise ConfigurationError([f"No extension of {root} can be carried over:{reasons}"])
     only_cuda = targets.cuda_only(found.cpu, found.cuda)
     if not only_cuda and all(each.when == "cuda" for each in joined):
         only_cuda = True

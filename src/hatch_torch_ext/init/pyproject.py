@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from dataclasses import dataclass, field
@@ -73,13 +74,30 @@ def render(contents: Contents) -> tuple[str, tuple[Note, ...]]:
     }
     _merge(hatch, about)
     if contents.packed is None:
-        return tomlkit.dumps(document), ()
+        return _spaced(tomlkit.dumps(document), contents.existing or ""), ()
     inner, folder = contents.package.replace(".", "/"), package_folder(metadata, contents.package, root)
     loads = (f"{inner}/__init__.py", f"{folder}/__init__.py")
     tables = tomlkit.parse(tomlkit.dumps(document)).unwrap()
     found = packing.options(root, tables, contents.packed, own=loads)
     _merge(document["tool"]["hatch"]["build"]["targets"]["wheel"], found.table)
-    return tomlkit.dumps(document), found.notes
+    return _spaced(tomlkit.dumps(document), contents.existing or ""), found.notes
+
+
+_TABLE = re.compile(r"\[\[?[\w.\"' -]+\]\]?")
+"""The line that begins a table."""
+
+
+def _spaced(text: str, before: str) -> str:
+    """Return the text with an empty line before each table that ``before`` does not have in the same place."""
+    old, lines = before.splitlines(), text.splitlines()
+    kept = {*itertools.pairwise(old)}
+    spaced = lines[:1]
+    for last, line in itertools.pairwise(lines):
+        if _TABLE.fullmatch(line) and last.strip() and not last.startswith("#") and (last, line) not in kept:
+            spaced.append("")
+        spaced.append(line)
+    found = "".join(f"{line}\n" for line in spaced)
+    return found if tomlkit.parse(found).unwrap() == tomlkit.parse(text).unwrap() else text  # not in a text of lines
 
 
 def _declared(
@@ -210,7 +228,7 @@ def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str
     """Return the place of an import package, POSIX, relative to the project."""
     folders = metadata.get("package_dir") or {}
     if package in folders:
-        return str(folders[package])
+        return posixpath.normpath(str(folders[package]))
     base = str(folders.get("", "")).strip("./")
     path = package.replace(".", "/")
     if not base and not (root / path).is_dir() and (root / "src" / path).is_dir():

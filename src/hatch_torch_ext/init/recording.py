@@ -45,6 +45,9 @@ UNKNOWN = "TORCH_EXT_RECORDING_UNKNOWN"
 ARCHS = "TORCH_CUDA_ARCH_LIST"
 ANY_ARCH = "9.0"
 """Architectures for a ``setup.py`` that insists on them; they are not carried over."""
+READS_ARCHS = (
+    f"reads {ARCHS}, whose place the option `archs` takes: the sources and macros that depend on it are those {{}}"
+)
 WRITES = "writes `{}` while it runs"
 VERSION = "@Torch_VERSION@"
 """The version of the variant's torch, in a text that CMake configures."""
@@ -233,6 +236,8 @@ def _record(  # noqa: PLR0917 -- each is another thing
             raise ConfigurationError([_failure(answer, backend)])
         raise RecordingError(_failure(answer, backend), backend=backend, line=int(answer.get("line") or 0))
     notes += [Note(line=0, text=WRITES.format(name)) for name in written if not name.endswith(".pyc")]
+    if backend == "cuda" and ARCHS in answer.get("read", []):
+        notes.append(Note(line=0, text=READS_ARCHS.format(f"with {ANY_ARCH} in it" if ARCHS in more else "without it")))
     places = (str(TORCH), str(scratch), str(Path(driver[0]).parent.parent))
     return Recording(
         extensions=tuple(_extension(each, copy) for each in answer["extensions"]),

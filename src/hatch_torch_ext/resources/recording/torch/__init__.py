@@ -10,6 +10,7 @@ import types
 WITH_CUDA = os.environ.get("TORCH_EXT_RECORDING_BACKEND") == "cuda"
 RELEASE = os.environ.get("TORCH_EXT_RECORDING_TORCH") or "2.8"
 CUDA = os.environ.get("TORCH_EXT_RECORDING_CUDA") or "12.8"
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90")
 
 
 class TorchVersion(str):
@@ -77,6 +78,7 @@ _C = _module(
     _PYBIND11_STDLIB="_libstdcpp",
     _PYBIND11_BUILD_ABI="_cxxabi1018",
     _parallel_info=_parallel_info,
+    _cuda_getArchFlags=lambda: " ".join(ARCHS) if WITH_CUDA else None,
 )
 version = _module(
     "version",
@@ -101,7 +103,7 @@ cuda = _module(
     get_device_capability=lambda *_: (9, 0),
     get_device_name=lambda *_: "NVIDIA H100",
     get_device_properties=lambda *_: types.SimpleNamespace(major=9, minor=0, name="NVIDIA H100"),
-    get_arch_list=lambda: ["sm_75", "sm_80", "sm_86", "sm_90"] if WITH_CUDA else [],
+    get_arch_list=lambda: [*ARCHS] if WITH_CUDA else [],
     nccl=_nccl,
 )
 backends = _module(
