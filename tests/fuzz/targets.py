@@ -17,6 +17,7 @@ from rich.console import Console
 
 import elves
 import wheels
+from fuzz.memories import of as of_memories
 from hatch_torch_ext import audit, elf, report, resolve, store, wheel
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import ElfError, FatbinError, NewerManifestError, WheelError
@@ -55,6 +56,7 @@ _METADATA = (
 )
 _NAMES = "my_pkg/a.py\n../a\nmy_pkg/../../a\n/a\nC:/a\na\\b\nmy_pkg/a.py/b\nü/\x1b\na//b\n./a\n".encode()
 _FOLDER = tempfile.TemporaryDirectory(prefix="hatch-torch-ext-fuzz-")
+_MEMORIES = of_memories(Path(_FOLDER.name) / "memories")
 _STORE = store.opened(Path(_FOLDER.name))
 _WHEEL = ResolvedWheel(name="torch", version="2.8.0", url="https://host/torch-2.8.0.whl", sha256="0" * 64, size=10)
 _FACTS = TorchFacts(version="2.8.0", cuda=None, hip=None, git_version=None, cxx11_abi=True, cxx_standard=17)
@@ -82,6 +84,18 @@ def markers(data: bytes) -> None:
         finally:
             file.write_bytes(before)
     store.release()
+
+
+def memories(data: bytes) -> None:
+    """Read it in place of each file in which builds remember something."""
+    for file, read in _MEMORIES.values():
+        before = file.read_bytes()
+        file.write_bytes(data)
+        try:
+            read()
+        finally:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(before)
 
 
 def resolutions(data: bytes) -> None:
@@ -242,6 +256,7 @@ _HTML = (
 
 TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
     "markers": (markers, (_MARKER, _SEAL, b"{}", b"[]")),
+    "memories": (memories, tuple(file.read_bytes() for file, _ in _MEMORIES.values())),
     "resolutions": (resolutions, (json.dumps({"time": 1.0, "wheels": [asdict(_WHEEL)]}).encode(),)),
     "pages": (pages, (json.dumps(_PAGE).encode(), _HTML)),
     "archives": (archives, (_zip(),)),

@@ -52,7 +52,7 @@ def write(target: Path, data: bytes) -> None:
 
 def update(target: Path, text: str, *, executable: bool = False) -> Path:
     """Write the file, whole, unless it has this text: its time says since when it has it. Return ``target``."""
-    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+    if not target.is_file() or target.read_bytes() != text.encode():
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
         draft.write_text(text, encoding="utf-8")

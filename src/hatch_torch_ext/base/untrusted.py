@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
+    from typing import TypeGuard
 
 
 def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
@@ -28,6 +29,15 @@ def json(text: str | bytes) -> Any:  # noqa: ANN401 -- whatever it holds
         return _json.loads(text)
     except (RecursionError, MemoryError) as error:
         raise ValueError("it is nested too deeply") from error
+
+
+DAMAGED = (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError)
+"""What reading a file of JSON raises that is missing, cut short, or of another shape than was written."""
+
+
+def is_texts(value: object) -> TypeGuard[dict[str, str]]:
+    """Return whether a value of JSON is an object whose values are all texts."""
+    return isinstance(value, dict) and not set(map(type, value.values())) - {str}
 
 
 def toml(text: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext.base import escape, process
+from hatch_torch_ext.base import escape, process, untrusted
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import buildfolder, failures, launchers, ninja, package, replies, surroundings, toolchainfile
 from hatch_torch_ext.cmake.sharing import Share
@@ -242,9 +242,7 @@ def _run_path(run: _Runner) -> dict[str, str]:
 def _reply(setup: Setup) -> replies.Reply:
     try:
         return replies.read(setup.build)
-    except (KeyError, OSError, ValueError) as error:
-        # CMake names these files by their content, and leaves one that is there as it is, cut off or not.
-        shutil.rmtree(setup.build / replies.API / "reply", ignore_errors=True)
+    except untrusted.DAMAGED as error:
         raise CompileError(
             setup.entry.name,
             f"CMake configured the project, but its description of it in {setup.build / replies.API} cannot be read "

@@ -19,7 +19,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import atomic, escape, untrusted
+from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.cmake import launchers, package, replies, surroundings
 from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.facts.variables import Use
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 
 FILE = "torch_ext.json"
 """Holds ``key`` (what the folder was made of), ``found_by`` (by which variables CMake found what its cache has),
-``configuring`` (while CMake runs, and after it was killed) and ``configured`` (from what, once all went well).
+``configuring`` (while CMake runs, and after it was killed), ``configured`` (from what, once all went well) and, as soon
+as something was installed, ``placed`` (what compiling has put into the prefix, a path after each zero byte).
 
 It is in the folder, so that it ends with it, and replaced whole; what it claims is taken back before that changes.
 """
-PLACED = "torch_ext_placed.json"
-"""What compiling has put into the prefix; there as soon as something was installed from the build folder."""
 _OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
 """Variables that every isolated build has another value of; CMake gets one that begins with the entry's own folders."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
@@ -72,20 +71,18 @@ def note_placed(setup: Setup) -> None:
 
     ExternalProject and commands of a target (``POST_BUILD``) put files there, which Ninja does not make again.
     """
-    atomic.update(setup.build / PLACED, json.dumps(contents(setup.prefix)))
+    _change(setup, placed="".join(f"\0{place}" for place in contents(setup.prefix)))
 
 
 def _take_out_what_was_installed(setup: Setup) -> None:
-    record = setup.build / PLACED
-    if not record.exists():  # nothing was installed from this build folder
+    if (placed := _read(setup).get("placed")) is None:  # nothing was installed from this build folder
         return
-    placed = set(untrusted.json(record.read_text(encoding="utf-8")))
-    for place in set(contents(setup.prefix)) - placed:
+    for place in set(contents(setup.prefix)) - set(placed.split("\0")):
         (setup.prefix / place).unlink()
     for folder, _, _ in os.walk(setup.prefix, topdown=False):
         with contextlib.suppress(OSError):  # it has files
             Path(folder).rmdir()
-    record.unlink()
+    _change(setup, placed=None)
 
 
 def contents(prefix: Path) -> tuple[str, ...]:
@@ -116,8 +113,13 @@ def is_configured(
     if is_distrusted(setup) or (known := _read(setup).get("configured")) is None:
         return False
     try:
-        return known == _digest(setup, replies.inputs(setup.build), command, env, before)
-    except (KeyError, OSError, ValueError):
+        replies.read(setup.build)  # which is needed whole, whether or not CMake runs
+        inputs = replies.inputs(setup.build)
+    except untrusted.DAMAGED:
+        return False
+    try:
+        return known == _digest(setup, inputs, command, env, before)
+    except OSError:
         return False
 
 
@@ -130,19 +132,20 @@ def note(setup: Setup, command: Sequence[str], env: Mapping[str, str | None], be
     """Remember what a build that went well was configured from: ``before`` is the project as it was when it began."""
     try:
         inputs = replies.inputs(setup.build)
+    except untrusted.DAMAGED:
+        return  # CMake's description of itself cannot be read: it is made again
+    with contextlib.suppress(OSError):
         if not any(_reads(setup, path) for path in inputs.files):
             _change(setup, configured=_digest(setup, inputs, command, env, before))
-    except (KeyError, OSError, ValueError):
-        pass  # CMake's description of itself cannot be read: it is made again
 
 
 def _read(setup: Setup) -> dict[str, str]:
     """Return what the folder's file says; nothing where it is missing or damaged."""
     try:
         data = untrusted.json((setup.build / FILE).read_text(encoding="ascii"))
-        return {str(name): str(value) for name, value in data.items()}
-    except (AttributeError, OSError, ValueError):
+    except (OSError, ValueError):
         return {}
+    return data if untrusted.is_texts(data) else {}
 
 
 def _change(setup: Setup, **parts: str | None) -> None:
@@ -263,7 +266,7 @@ def snapshot(setup: Setup) -> dict[Path, State]:
 def _counts(setup: Setup, path: Path) -> bool:
     """Return whether a file that CMake names nowhere may be compiled, packed or installed."""
     packed = [setup.config.source, setup.config.package_dir]
-    with contextlib.suppress(KeyError, OSError, ValueError):  # CMake has not come so far
+    with contextlib.suppress(*untrusted.DAMAGED):  # CMake has not come so far
         packed += [folder for rule in replies.read(setup.build).rules for _, folder in rule.folders]
     read = project.is_compiled(path.name) or _LINKED.search(path.name) is not None
     return read or any(path.is_relative_to(folder) for folder in packed)

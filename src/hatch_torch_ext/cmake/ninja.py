@@ -112,10 +112,9 @@ def known(build: Path, name: str, find: Callable[[], list[str]]) -> list[str]:
         kept = untrusted.json((build / KNOWN).read_text(encoding="utf-8"))
     if not isinstance(kept, dict) or kept.get("state") != state:
         kept = {"state": state}
-    if not isinstance(kept.get(name), list):
-        kept[name] = find()
+    if not isinstance(found := kept.get(name), list) or not all(isinstance(each, str) for each in found):
+        found = kept[name] = find()
         atomic.update(build / KNOWN, json.dumps(kept))
-    found: list[str] = kept[name]
     return found
 
 

@@ -83,7 +83,11 @@ class Inputs:
 
 
 def query(build_dir: Path) -> None:
-    """Ask the next configure step of ``build_dir`` for a reply."""
+    """Ask the next configure step of ``build_dir`` for a reply, and remove the last one.
+
+    CMake names the files of a reply by their content, and leaves one that is there as it is, cut off or not.
+    """
+    shutil.rmtree(build_dir / API / "reply", ignore_errors=True)
     folder = build_dir / API / "query" / CLIENT
     folder.mkdir(parents=True, exist_ok=True)
     kinds = (("codemodel", 2), ("toolchains", 1), ("cmakeFiles", 1))
@@ -92,7 +96,7 @@ def query(build_dir: Path) -> None:
 
 
 def read(build_dir: Path) -> Reply:
-    """Return the reply to ``query``."""
+    """Return the reply to ``query``. Raises one of ``untrusted.DAMAGED``."""
     folder, answers = _answers(build_dir)
     model = _json(answers["codemodel"])
     compilers = {
@@ -116,7 +120,7 @@ def read(build_dir: Path) -> Reply:
 
 
 def inputs(build_dir: Path) -> Inputs:
-    """Return what the last configure step read. Raises ``KeyError``, ``OSError`` or ``ValueError`` as ``read`` does."""
+    """Return what the last configure step read. Raises what ``read`` does."""
     folder, answers = _answers(build_dir)
     read_by_it, model = _json(answers["cmakeFiles"]), _json(answers["codemodel"])
     source = Path(model["paths"]["source"])

@@ -88,7 +88,7 @@ def without_torch(
     what = f"the environment of {entry.name} and of entries with the same dependencies"
     with locks.held(folder / "lock", what=what, report=report):
         finished = folder / "finished.json"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # absent or damaged: made again
+        with contextlib.suppress(*untrusted.DAMAGED):  # absent or damaged: made again
             answer = untrusted.json(finished.read_text(encoding="utf-8"))
             if Path(answer["python"]).exists() and not _missing(answer, dependencies):
                 return _parse(answer, removal=removal)

@@ -150,7 +150,7 @@ def remembered(
         store = opened(path(environ))
     except OSError:
         return read(root, name, project_name=project_name, optional=optional)
-    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+    with contextlib.suppress(*untrusted.DAMAGED):
         return _parse(untrusted.json(store.text("resolved", record) or b""))
     matrix = read(root, name, project_name=project_name, optional=optional)
     for variables in matrix.env_vars.values():
@@ -163,16 +163,17 @@ def remembered(
 
 
 def _parse(data: Mapping[str, Mapping[str, object]]) -> Matrix:
-    """Return the matrix from its JSON form, which has only lists."""
-    fields = {
-        name: {entry: tuple(map(_frozen, value)) if isinstance(value, list) else value for entry, value in each.items()}
-        for name, each in data.items()
-    }
+    """Return the matrix from its JSON form, which has only lists. Raises one of ``untrusted.DAMAGED``."""
+    fields = {name: {entry: _frozen(value) for entry, value in each.items()} for name, each in data.items()}
     return Matrix(**fields)  # type: ignore[arg-type]
 
 
 def _frozen(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if value is not None and not isinstance(value, str) and not untrusted.is_texts(value):
+        raise TypeError(value)
+    return value
 
 
 def _text(path: Path) -> str:

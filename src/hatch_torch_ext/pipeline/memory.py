@@ -100,8 +100,8 @@ class Digests:
         self._new: dict[str, tuple[int, int, str]] = {}
         try:
             known = untrusted.json(file.read_text(encoding="utf-8"))
-            self._known = {path: tuple(each) for path, each in known.items()}
-        except (AttributeError, OSError, TypeError, ValueError):
+            self._known = {path: (changed, size, str(digest)) for path, (changed, size, digest) in known.items()}
+        except untrusted.DAMAGED:
             self._known = {}
 
     def of(self, path: str) -> str:
@@ -119,7 +119,7 @@ class Digests:
             return f"{status.st_size} bytes of {status.st_mtime_ns}"
         known = self._known.get(path)
         if known is not None and known[:2] == (status.st_mtime_ns, status.st_size):
-            found = str(known[2])
+            found = known[2]
         else:
             try:
                 found = content.sha256(Path(path))
@@ -185,7 +185,7 @@ class Memory:
                 shutil.rmtree(own / name, ignore_errors=True)
                 if (other / name).is_dir():
                     shutil.copytree(other / name, own / name, symlinks=True)
-            _write(own, begun=_read(own).get("begun", {}), finished=_read(other)["finished"])
+            _write(own, begun=_read(own)["begun"], finished=_read(other)["finished"])
         return self._take(own, inputs)
 
     def _take(self, folder: Path, inputs: EntryInputs) -> RecordedVariant | None:
@@ -201,7 +201,7 @@ class Memory:
             if any(content.sha256(path) != known for path, known in _contents(built, finished["hashes"], folder)):
                 return None
             return RecordedVariant(built=built, warnings=tuple(finished["warnings"]), peak=int(finished["peak"]))
-        except (AttributeError, KeyError, OSError, TypeError, ValueError, WheelError):
+        except (*untrusted.DAMAGED, WheelError):
             return None
 
     def begin(self, task: Task) -> str | None:
@@ -213,8 +213,8 @@ class Memory:
         """
         folder = _folder(task)
         known = _read(folder)
-        last, used = known.get("begun", {}), known.get("finished", {}).get("used", {})
-        files = last.get("files", {})
+        last = known["begun"]
+        files, used = (_texts(found) for found in (last.get("files"), known.get("finished", {}).get("used")))
         read = (_path(self._config, name) for name in used if not name.endswith("/"))
         now = self.digests.all({*self._project, *read, *files})
         unseen = [path for path in sorted(files) if now[path] not in {files[path], MISSING} and _older(path, last)]
@@ -237,7 +237,7 @@ class Memory:
             "warnings": list(result.warnings),
             "peak": result.peak,
         }
-        _write(folder, begun=_read(folder).get("begun", {}), finished=memory)
+        _write(folder, begun=_read(folder)["begun"], finished=memory)
         return built
 
     def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
@@ -270,12 +270,16 @@ class Memory:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return what is known of the entry in ``folder``, by part; nothing if the file does not exist or is damaged."""
+    """Return what is known of the entry in ``folder``, by part: nothing if the file does not exist or is damaged."""
     try:
         parts = untrusted.json((folder / FILE).read_text(encoding="utf-8"))
-        return {part: value for part, value in parts.items() if isinstance(value, dict)}
-    except (AttributeError, OSError, ValueError):
-        return {}
+        return {"begun": {}, **{part: value for part, value in parts.items() if isinstance(value, dict)}}
+    except untrusted.DAMAGED:
+        return {"begun": {}}
+
+
+def _texts(value: object) -> dict[str, str]:
+    return value if untrusted.is_texts(value) else {}
 
 
 def _write(folder: Path, **parts: Mapping[str, Any]) -> None:
@@ -379,7 +383,7 @@ def _installed(build: Path) -> Iterator[str]:
     """Yield the files that install rules name; with a slash at the end, the folders that they copy whole."""
     try:
         rules = replies.read(build).rules
-    except (KeyError, OSError, ValueError):
+    except untrusted.DAMAGED:
         return
     for rule in rules:
         yield from (os.path.normpath(path) for _, path in rule.files)
@@ -446,8 +450,10 @@ class History:
         self._lock = threading.Lock()
         try:
             figures = untrusted.json(self._file.read_text(encoding="utf-8"))
-            self._took = {name: Took(**each) for name, each in figures.items()}
-        except (AttributeError, OSError, TypeError, ValueError):
+            self._took = {
+                name: Took(seconds=float(each["seconds"]), peak=int(each["peak"])) for name, each in figures.items()
+            }
+        except untrusted.DAMAGED:
             self._took = {}
 
     @classmethod

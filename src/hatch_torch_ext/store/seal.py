@@ -21,7 +21,6 @@ from hatch_torch_ext.base import escape, untrusted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from typing import TypeGuard
 
 LARGEST = 1 << 26
 """Longest record that is read, in bytes: the seal of 10,000 files has 1.5 MB."""
@@ -65,13 +64,9 @@ class Seal:
         """Return the seal that a record holds. Raises ``RecordError``."""
         fields = record(data)
         files, folders = fields.get("files"), fields.get("folders")
-        if not (_is_texts(files) and _is_texts(folders)):
+        if not (untrusted.is_texts(files) and untrusted.is_texts(folders)):
             raise RecordError("it is not a seal")
         return cls(files=files, folders=folders)  # a text that is cut off equals no file's facts
-
-
-def _is_texts(value: object) -> TypeGuard[dict[str, str]]:
-    return isinstance(value, dict) and not set(map(type, value.values())) - {str}
 
 
 def record(data: bytes) -> dict[str, Any]:

@@ -382,10 +382,13 @@ def show_cache() -> str:
 
     lines = [_cache() or "no folder: neither HOME nor TORCH_EXT_BUILD_CACHE names one"]
     for folder in _kept():
-        if os.path.isfile(f"{folder}/variant.json"):
+        try:
             with open(f"{folder}/variant.json", encoding="utf-8") as stream:
                 built = json.load(stream)
-            lines.append(f"  {built['variant']['label']}, for {built['torch']}")
+            line = f"  {built['variant']['label']}, for {built['torch']}"
+        except (OSError, ValueError, KeyError, TypeError):  # a folder without one, or a damaged one: it is not loaded
+            continue
+        lines.append(line)
     return "\n".join(lines)
 
 
