@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -155,6 +156,28 @@ def test_the_commit_counts_where_cmake_asks_git(text: str, counts: bool, task: T
     seen.append(git("status", "-s"))
     assert len({found.revision for found in seen}) == (5 if counts else 1)
     assert (seen[0].revision, seen[1].revision) == (None, None)
+
+
+@pytest.mark.performs("they get no version and no commit")
+def test_a_repository_of_another_user_is_reported(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that mounts the sources: CMake's version would be empty without a word."""
+    root, home = task.config.root, task.config.root.parent / "home"
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("HOME", str(home))
+    home.mkdir()
+    assert Memory(task.config, task.work).refusal is None
+    (root / "CMakeLists.txt").write_text("find_package(Git)\n", encoding="utf-8")
+    note = Memory(task.config, task.work).refusal
+    assert note is not None
+    head, _, command = note.removesuffix("`").partition("`")
+    assert head == (
+        "the project's CMake files ask git, which refuses a repository that another user owns: they get no version and "
+        "no commit. Allow it: "
+    )
+    assert command == f"git config --global --add safe.directory {root}"
+    subprocess.run(shlex.split(command), check=True)
+    assert Memory(task.config, task.work).refusal is None
 
 
 def test_what_cmake_names_counts_wherever_it_is(task: Task) -> None:

@@ -91,6 +91,8 @@ def build(
     with store.using(), (work / events.FILE).open("w", encoding="utf-8") as file:
         stream = events.Stream(file, views)
         memory = Memory(config, work, earlier=folders.earlier(work))
+        if memory.refusal is not None:
+            stream(events.Note(text=memory.refusal))
         wheels = _wheels(config, selected.entries)
         tasks = [
             Task(entry=each, config=config, work=work, installed=selected.installed if each.name == CURRENT else None)

@@ -64,6 +64,8 @@ _ASKS_GIT = re.compile(
     re.IGNORECASE,
 )
 """How CMake files ask for the commit, a tag or a version made of them."""
+_REMEDY_OF_GIT = re.compile(r"git config --global --add safe\.directory .+")
+"""What git itself names, quoted for a shell, where the repository is another user's (CVE-2022-24765)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,13 @@ class Memory:
         self._project = self.digests.all(project.build_inputs(config.root, config.source, work))
         texts = [*_cmake_texts(self._project)]
         self._names = sorted(set(variables.of_cmake(texts)))
-        self._revision = _revision(config.source) if any(map(_ASKS_GIT.search, texts)) else None
+        asks = any(map(_ASKS_GIT.search, texts))
+        self._revision, self._refusal = _revision(config.source) if asks else (None, None)
+
+    @property
+    def refusal(self) -> str | None:
+        """Return a note for the author if the CMake files ask git and git refuses the repository."""
+        return self._refusal
 
     @property
     def project(self) -> Mapping[str, str]:
@@ -365,18 +373,28 @@ def _cmake_texts(paths: Iterable[str]) -> Iterator[str]:
     return (project.text(Path(path)) for path in paths if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")))
 
 
-def _revision(source: Path) -> str | None:
-    """Return a digest of what git says of the commit that ``source`` is checked out from; None without a repository."""
-    asked = (
+def _revision(source: Path) -> tuple[str | None, str | None]:
+    """Return a digest of what git prints of the commit that ``source`` is checked out from, and why git refuses to.
+
+    Both are None without a repository.
+    """
+    commands = (
         ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
         ["symbolic-ref", "--quiet", "HEAD"],
         ["show-ref", "--tags"],
     )
+    english = {"LC_ALL": "C"}
     try:
-        said = [process.run(["git", "-C", source, *words], check=False).stdout for words in asked]
+        done = [process.run(["git", "-C", source, *words], env_changes=english, check=False) for words in commands]
     except ProcessError:
-        return None
-    return hashlib.sha256("\0".join(said).encode("utf-8", "surrogateescape")).hexdigest() if said[0] else None
+        return None, None
+    if (remedy := _REMEDY_OF_GIT.search(done[0].stderr)) is not None:
+        return None, (
+            "the project's CMake files ask git, which refuses a repository that another user owns: they get no "
+            f"version and no commit. Allow it: `{remedy[0]}`"
+        )
+    text = "\0".join(each.stdout for each in done)
+    return (hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest() if done[0].stdout else None), None
 
 
 def _installed(build: Path) -> Iterator[str]:
