@@ -155,6 +155,32 @@ def test_annotations_have_a_meaning_in_a_process(tmp_path: Path) -> None:
         typing.get_type_hints(each)
 
 
+@pytest.mark.parametrize(
+    ("freezer", "how"),
+    [
+        ("PyInstaller", 'pyinstaller --add-data "{}:my_pkg/_torch_ext"'),
+        ("cx_Freeze", 'cx_Freeze, include_files = [(".../my_pkg/_torch_ext", "lib/my_pkg/_torch_ext")]'),
+        ("Nuitka", 'nuitka --include-raw-dir="{}=my_pkg/_torch_ext"'),
+        ("none", ""),
+    ],
+)
+def test_a_frozen_program_names_the_freezer(
+    freezer: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyInstaller sets `sys._MEIPASS` beside `sys.frozen`, cx_Freeze only that; Nuitka sets a name in each module."""
+    module = module_of(tmp_path)
+    if freezer in {"PyInstaller", "cx_Freeze"}:
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    if freezer == "PyInstaller":
+        monkeypatch.setattr(sys, "_MEIPASS", "/program/_internal", raising=False)
+    if freezer == "Nuitka":
+        module.__compiled__ = SimpleNamespace(standalone=True)
+    source = "$(python -c 'import my_pkg as it; print(*it.__path__)')/_torch_ext"
+    head = "make the program again with all of my_pkg/_torch_ext, without --strip: " if how else ""
+    assert module._frozen() == head + how.format(source)
+    assert f": {module._frozen() or 'pip install'}" in module._without_help()
+
+
 def data_of(text: str) -> Any:
     """Return the one literal in the loader's text."""
     (assignment,) = [

@@ -589,7 +589,7 @@ def test_a_cut_wheel_says_where_the_other_variants_are(fat: Path, tmp_path: Path
         said[wheel] = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     assert "or take another wheel of this release, as this one was cut: the other variants are in" in said[cuda]
     assert (
-        "my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl my_pkg-1.0-py3-none-manylinux_2_28_x86_64-null.whl"
+        "my_pkg-1.0-py3-none-manylinux_2_28_x86_64-cu12.whl, my_pkg-1.0-py3-none-manylinux_2_28_x86_64-null.whl"
         in said[cuda]
     )
     assert "none of its compiled variants (3) fits here" in said[fat]

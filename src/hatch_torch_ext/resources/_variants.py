@@ -6,9 +6,8 @@ Written by hatch-torch-ext; only ``DATA``, at the end, is of this package. Its `
 1. Facts: read the installed torch, Python, the machine, the C library.
 2. Selection: check every variant by every rule. Pure: no file is opened.
 3. Loading: check and open the files of the variant chosen, once in a process.
-4. The loader's other files, for what few processes need. ``_torch_ext/help.py`` has the messages with their remedies,
-   the checks of files that differ from the built ones, and the command line; ``_torch_ext/build.py``, only in packages
-   that hold their sources, the build at first use.
+4. The loader's other files, for what few processes need: ``_torch_ext/help.py`` (messages with their remedies, more
+   checks, the command line) and, only in packages that hold their sources, ``_torch_ext/build.py``.
 
 Imports are few and late, since they cost time. The syntax is that of Python 3.8.
 """
@@ -19,7 +18,7 @@ import _thread
 import os
 import sys
 
-TYPE_CHECKING = False  # `typing` takes longer to import than all the rest, and only type checkers ask for it
+TYPE_CHECKING = False  # to import `typing` takes longer than all the rest
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
@@ -100,8 +99,7 @@ def _facts_without_torch() -> Facts:
 def _libc() -> Tuple[str, str]:
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (AttributeError, OSError, ValueError):
-        # musl does not know the question; it does not tell its version at all.
+    except (AttributeError, OSError, ValueError):  # of musl, which does not tell its version at all
         return ("musl" if sys.platform == "linux" else ""), ""
     return name, version
 
@@ -130,12 +128,9 @@ def _import_torch() -> Any:
 
 
 def _backend(torch: Any) -> str:
-    if getattr(torch.version, "hip", None):
-        return "ROCm"
-    if getattr(torch.version, "xpu", None):
-        return "XPU"
-    if getattr(torch.version, "cuda", None):
-        return f"CUDA {torch.version.cuda}"
+    for name, backend in ("hip", "ROCm"), ("xpu", "XPU"), ("cuda", "CUDA {}"):
+        if version := getattr(torch.version, name, None):
+            return backend.format(version)
     return "CPU"
 
 
@@ -523,7 +518,7 @@ def _is_namespace_open(namespace: str) -> bool:
     from torch import _C
 
     try:
-        _C._dispatch_library("DEF", namespace, "")  # the value is not kept, so that it is closed at once
+        _C._dispatch_library("DEF", namespace, "")  # not kept: it is closed at once
     except RuntimeError as error:
         return "Previous registration of TORCH_LIBRARY" in str(error)
     except (AttributeError, TypeError):  # a later torch may lack this function
@@ -646,8 +641,7 @@ class _Modules:
         if file["path"].endswith(".py"):
             return util.spec_from_file_location(name, _path(file))
         if _process().modules.setdefault(file["sha256"], name) != name:
-            known: Any = self
-            return util.spec_from_file_location(name, _path(file), loader=known)
+            return util.spec_from_file_location(name, _path(file), loader=self)  # type: ignore[arg-type]
         if file["registers"]:  # another module may have been imported since the variant was loaded
             _refuse_what_is_taken(file, self.variant, _process())
         found: Any = util.spec_from_file_location(name, _path(file))
@@ -769,12 +763,18 @@ def _without_help() -> str:
 
 
 def _frozen() -> str:
-    """Return how a program of PyInstaller, cx_Freeze or Nuitka gets every file of the package; "" elsewhere."""
-    if not getattr(sys, "frozen", getattr(globals().get("__compiled__"), "standalone", False)):
+    """Return how a frozen program gets every file of the package; "" elsewhere."""
+    nuitka = getattr(globals().get("__compiled__"), "standalone", False)
+    if not getattr(sys, "frozen", nuitka):
         return ""
     place = f"{PACKAGE.replace('.', '/')}/_torch_ext"
     source = f"$(python -c 'import {PACKAGE} as it; print(*it.__path__)')/_torch_ext"
-    return f'make the program again with all of {place}, without --strip: pyinstaller --add-data "{source}:{place}"'
+    how = f'pyinstaller --add-data "{source}:{place}"'
+    if nuitka:
+        how = f'nuitka --include-raw-dir="{source}={place}"'
+    elif not hasattr(sys, "_MEIPASS"):
+        how = f'cx_Freeze, include_files = [(".../{place}", "lib/{place}")]'
+    return f"make the program again with all of {place}, without --strip: {how}"
 
 
 def main(arguments: Sequence[str]) -> int:

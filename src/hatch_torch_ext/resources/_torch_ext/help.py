@@ -154,11 +154,9 @@ def _other_wheels() -> List[str]:
     if loader.DATA.get("partial"):
         lines += [f"or the whole wheel, as this is a part of it without {_few(loader.DATA['partial'])}:"]
         lines += ["  hatch-torch-ext merge PART... -o DIR"]
-    others = loader.DATA.get("cut")
-    if others:
-        shown = [others[0], f"and {len(others) - 1} more"] if len(others) > 2 else others
+    if loader.DATA.get("cut"):
         lines += ["or take another wheel of this release, as this one was cut: the other variants are in"]
-        lines += [f"  {' '.join(shown)}"]
+        lines += [f"  {_few(loader.DATA['cut'])}"]
     return lines
 
 
@@ -355,7 +353,7 @@ def _registered_at(kind: str, name: str) -> str:
 
 
 def taken(file: File, shared: Any) -> List[Tuple[str, str]]:
-    """Return the operators and classes of a file that are registered already, and that no list of it names."""
+    """Return the operators and classes of a file that are registered already and in no list of it."""
     with open(loader._path(file), "rb") as stream:
         data = stream.read()
     found = [("fragments", name) for name in _operators_taken(file, data)] if file.get("fragments") else []
