@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -55,7 +56,22 @@ def test_every_variable_that_a_page_names_is_in_the_table() -> None:
 
 def test_the_loader_tells_builds_at_first_use_apart_by_the_tables_variables() -> None:
     """The loader imports nothing of ours: its own list is the same as the table's."""
-    assert set(_variants._part("build")._ENVIRON) == set(variables.names(Use.FIRST_USE))
+    part = _variants._part("build")
+    assert set(part._ENVIRON) == set(variables.names(Use.FIRST_USE))
+    environ = {"FC": "gfortran", "CXX": "", "CARGO_PROFILE_RELEASE_LTO": "fat", "CARGO_TARGET_DIR": "/x"}
+    with mock.patch.dict("os.environ", environ, clear=True):
+        assert part._variables() == ["CARGO_PROFILE_RELEASE_LTO=fat", "FC=gfortran"]
+
+
+def test_a_variable_of_cargo_has_names_without_end() -> None:
+    """Each key of a profile, and each target, has its own; folders and registries change no result."""
+    environ = dict.fromkeys(("CARGO_TARGET_DIR", "CARGO_HOME", "CARGO_REGISTRY_TOKEN", "RUSTC_WRAPPER"), "x")
+    counting = {
+        "CARGO_PROFILE_RELEASE_OPT_LEVEL": "3",
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER": "clang",
+        "RUSTFLAGS": "-C target-cpu=native",
+    }
+    assert variables.of(Use.COMPILE, {**environ, **counting}) == counting
 
 
 @pytest.fixture
@@ -96,7 +112,9 @@ def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "x")
     sent = {name for name in cluster._environ("1.0") if name in TABLE}
     arguments = {"CFLAGS", "CPPFLAGS", "CUDAFLAGS", "CXXFLAGS", "LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"}
-    arguments |= {"ASMFLAGS", "ASM_NASMFLAGS", "FFLAGS", "ISPCFLAGS", "OBJCFLAGS", "OBJCXXFLAGS"}
+    arguments |= {"ASMFLAGS", "ASM_NASMFLAGS", "FFLAGS", "ISPCFLAGS", "OBJCFLAGS", "OBJCXXFLAGS", "RUSTFLAGS"}
+    arguments |= {"CARGO_BUILD_INCREMENTAL", "CARGO_INCREMENTAL", "CARGO_PROFILE_*", "CARGO_TARGET_*_RUSTFLAGS"}
+    arguments |= {"CARGO_BUILD_RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"}
     assert sent == {*arguments, "CMAKE_BUILD_TYPE", "CUDAARCHS", "SOURCE_DATE_EPOCH"}
 
 

@@ -174,7 +174,7 @@ def _key(setup: Setup, cache: Sequence[str]) -> str:
         "tools": [toolchain.cmake.version, toolchain.ninja.version, repr(toolchain.cxx), repr(toolchain.toolkit)],
         "target": repr(toolchain.target),
         "launcher": launchers.words(setup),
-        "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE)},
+        "environ": variables.of(Use.COMPILE, environ),
         "files": surroundings.contents_read_once(setup.config, environ),
         "package": package.digest(),
     }

@@ -7,12 +7,13 @@ Variables that a build sets itself, whatever the user's are, are not in it: ``To
 from __future__ import annotations
 
 import enum
+import fnmatch
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 class Use(enum.Flag):
@@ -53,9 +54,16 @@ TABLE = MappingProxyType(
         "CMAKE_TOOLCHAIN_FILE": Use.COMPILE,
         "SOURCE_DATE_EPOCH": Use.COMPILE | Use.VALUE,
         # the same of other languages, https://cmake.org/cmake/help/latest/manual/cmake-env-variables.7.html
-        **dict.fromkeys(("ASM", "ASM_NASM", "FC", "ISPC", "OBJC", "OBJCXX"), Use.COMPILE),
-        **dict.fromkeys(("ASMFLAGS", "FFLAGS", "OBJCFLAGS", "OBJCXXFLAGS"), Use.COMPILE | Use.FLAGS),
-        **dict.fromkeys(("ASM_NASMFLAGS", "ISPCFLAGS"), Use.COMPILE | Use.VALUE),
+        **dict.fromkeys(("ASM", "ASM_NASM", "FC", "ISPC", "OBJC", "OBJCXX"), _MADE_FROM),
+        **dict.fromkeys(("ASMFLAGS", "FFLAGS", "OBJCFLAGS", "OBJCXXFLAGS"), _MADE_FROM | Use.FLAGS),
+        **dict.fromkeys(("ASM_NASMFLAGS", "ISPCFLAGS"), _MADE_FROM | Use.VALUE),
+        # https://doc.rust-lang.org/cargo/reference/environment-variables.html (without wrappers, which change no
+        # result, and folders), https://rust-lang.github.io/rustup/environment-variables.html
+        **dict.fromkeys(("CARGO_BUILD_RUSTC", "CARGO_BUILD_TARGET", "CARGO_TARGET_*_LINKER", "RUSTC"), _MADE_FROM),
+        **dict.fromkeys(("CARGO_BUILD_INCREMENTAL", "CARGO_INCREMENTAL", "CARGO_PROFILE_*"), _MADE_FROM | Use.VALUE),
+        **dict.fromkeys(("CARGO_BUILD_RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"), _MADE_FROM | Use.VALUE),
+        **dict.fromkeys(("CARGO_TARGET_*_RUSTFLAGS", "RUSTFLAGS"), _MADE_FROM | Use.VALUE),
+        "RUSTUP_TOOLCHAIN": _MADE_FROM,
         # https://gcc.gnu.org/onlinedocs/gcc/Environment-Variables.html, https://clang.llvm.org/docs/UsersManual.html
         "CCC_OVERRIDE_OPTIONS": Use.COMPILE,
         "COMPILER_PATH": Use.COMPILE,
@@ -90,7 +98,7 @@ TABLE = MappingProxyType(
         "PKG_CONFIG_SYSROOT_DIR": Use.FIND,
     }
 )
-"""Name -> what depends on it."""
+"""Name -> what depends on it. A ``*`` is any text: cargo has a variable for each key of a profile, and each target."""
 
 _READ = re.compile(r"ENV\{(\w+)\}")
 _FOUND = re.compile(r"\bfind_package\s*\(\s*(\w+)", re.IGNORECASE)
@@ -103,9 +111,15 @@ def names(use: Use) -> tuple[str, ...]:
     return tuple(name for name, uses in TABLE.items() if uses & use)
 
 
-def sent() -> tuple[str, ...]:
-    """Return the variables that a build on another machine gets from this one."""
-    return names(_SENT)
+def of(use: Use, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of ``environ`` that matter to one of ``use``, sorted, with their values."""
+    named = {name for pattern in names(use) for name in fnmatch.filter(environ, pattern)}
+    return {name: environ[name] for name in sorted(named)}
+
+
+def sent(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a build on another machine gets from this one, with their values."""
+    return of(_SENT, environ)
 
 
 def of_cmake(texts: Iterable[str]) -> Iterator[str]:

@@ -264,12 +264,12 @@ def _keep(folder: Path, name: str, wheel: bytes) -> None:
 
 def _environ(version: str) -> dict[str, str]:
     """Return the variables that affect the build or where packages come from; they are sent with the task."""
-    kept = {*variables.sent(), *settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
+    kept = {*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
     own = {name for name in os.environ if name.startswith("HATCH_TORCH_EXT_")}
     own -= {f"HATCH_TORCH_EXT_{name}" for name in ("CACHE", "DASK", "JOBS", "ONLY", "SKIP")}
     found = {name: value for name, value in os.environ.items() if name in kept | own}
     # The project is sent without its history, so a version that is read from tags is known only here.
-    return {**found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
+    return {**variables.sent(os.environ), **found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
 
 
 def pack(config: Config, files: Sequence[Path]) -> bytes:

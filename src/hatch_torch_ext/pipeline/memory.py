@@ -315,7 +315,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},
-        "environ": {name: environ.get(name) for name in variables.names(Use.COMPILE | Use.FIND)},
+        "environ": variables.of(Use.COMPILE | Use.FIND, environ),
         "files": surroundings.contents_read_once(task.config, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
     }

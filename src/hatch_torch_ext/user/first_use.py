@@ -284,7 +284,7 @@ def _key(  # noqa: PLR0917 - what a build depends on
         "python": [python.environment.interpreter.tag, python.environment.interpreter.machine],
         "compiler": [tools.cxx.version, str(tools.cxx.path), tools.cmake.version],
         "cuda": None if cuda is None else [cuda.compiler.version, [arch.name for arch in cuda.archs]],
-        "environ": {name: environ.get(name) for name in variables.names(variables.Use.COMPILE)},
+        "environ": variables.of(variables.Use.COMPILE, environ),
         "config": repr(config.archs),
         "by": __version__,
     }
@@ -411,8 +411,8 @@ def _for_the_user(message: str, request: Request) -> str:
     """Return the message of a failed build with what a user can do, in place of what an author can."""
     from hatch_torch_ext.cmake import failures
 
-    names = {*variables.names(variables.Use.COMPILE)} - {"SOURCE_DATE_EPOCH"}
-    set_here = sorted(name for name in names if os.environ.get(name))
+    given = variables.of(variables.Use.COMPILE, os.environ)
+    set_here = [name for name, value in given.items() if value and name != "SOURCE_DATE_EPOCH"]
     mine = f"tell the authors of {request.distribution}"
     mine = f"Unset {', '.join(set_here)} unless needed, or {mine}" if set_here else f"T{mine[1:]}"
     return re.sub(f"{re.escape(failures.IN_SOURCES)}({re.escape(failures.IN_OPTIONS)})?", mine, message)

@@ -69,10 +69,13 @@ def _of_others() -> str:
 
 # 2. A build that exists -----------------------------------------------------------------------------------------------
 
-_ENVIRON = (  # variables that affect what is compiled
-    *("CC", "CFLAGS", "CMAKE_BUILD_TYPE", "CPPFLAGS", "CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME"),
-    *("CUDA_PATH", "CXX", "CXXFLAGS"),
-    *("LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "TORCH_CUDA_ARCH_LIST"),
+_ENVIRON = (  # variables that affect what is compiled; a * is any text
+    *("ASM", "ASMFLAGS", "ASM_NASM", "ASM_NASMFLAGS", "CARGO_BUILD_INCREMENTAL", "CARGO_BUILD_RUSTC"),
+    *("CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "CARGO_PROFILE_*"),
+    *("CARGO_TARGET_*_LINKER", "CARGO_TARGET_*_RUSTFLAGS", "CC", "CFLAGS", "CMAKE_BUILD_TYPE", "CPPFLAGS", "CUDAARCHS"),
+    *("CUDAFLAGS", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "CXX", "CXXFLAGS", "FC", "FFLAGS", "ISPC", "ISPCFLAGS"),
+    *("LDFLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "OBJC", "OBJCFLAGS", "OBJCXX"),
+    *("OBJCXXFLAGS", "RUSTC", "RUSTFLAGS", "RUSTUP_TOOLCHAIN", "TORCH_CUDA_ARCH_LIST"),
 )
 
 
@@ -89,9 +92,17 @@ def _names(here: Facts) -> Tuple[str, str]:
     must = [loader.DATA["distribution"], loader.DATA["package"], loader.DATA["fallback"]["digest"], folder]
     must += [str(here[name]) for name in ("torch", "backend", "cxx11_abi", "python", "machine", "libc")]
     must += [str(getattr(torch.version, "git_version", "")), str(getattr(torch.version, "hip", ""))]
-    tools = [*_programs(here), *_gpus(here), *(os.environ.get(name, "") for name in _ENVIRON)]
+    tools = [*_programs(here), *_gpus(here), *_variables()]
     first, second = (hashlib.sha256("\0".join(each).encode("utf-8", "replace")).hexdigest() for each in (must, tools))
     return f"{_distribution()}-{first[:24]}", second[:16]
+
+
+def _variables() -> List[str]:
+    """Return the variables that affect what is compiled, with their values."""
+    import fnmatch
+
+    named = {name for pattern in _ENVIRON for name in fnmatch.filter(os.environ, pattern)}
+    return [f"{name}={os.environ[name]}" for name in sorted(named) if os.environ[name]]
 
 
 def _distribution() -> str:
