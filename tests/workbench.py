@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import values
 from hatch_torch_ext import cmake
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.cmake import sharing
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values import Environment, Interpreter, Setup
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The requirement of the wheels that have a compiler for CUDA 13.0."""
-FACTS = Path(cmake.__file__).resolve().parent.parent / "resources" / "ask_python.py"
 PACKAGES = Path(__file__).resolve().parent / "packages"
 ENTRY = values.entry(
     name="matrix.2.13",
@@ -38,7 +38,7 @@ QUICK = CMakeConfig(build_type="Quick")
 
 def environment_of(python: Path) -> Environment:
     """Return the environment that a Python belongs to."""
-    said = json.loads(subprocess.check_output([python, FACTS, "interpreter"], text=True).split(":", 1)[1])
+    said = json.loads(subprocess.check_output([python, resources.PROBE, "interpreter"], text=True).split(":", 1)[1])
     interpreter = Interpreter(
         **{name: said[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(said["include"])
     )

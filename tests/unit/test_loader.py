@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loaders
-from hatch_torch_ext.base import process
+from hatch_torch_ext.base import process, resources
 from hatch_torch_ext.facts import archs, content, releases
 from hatch_torch_ext.facts.manifest import Partial
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
@@ -36,7 +36,7 @@ from hatch_torch_ext.values import Layout, PlacedVariant
 if TYPE_CHECKING:
     from types import ModuleType
 
-TEMPLATE = loader.RESOURCES / "_variants.py"
+TEMPLATE = resources.FOLDER / "_variants.py"
 RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")
 SHA = hashlib.sha256(b"library").hexdigest()
 

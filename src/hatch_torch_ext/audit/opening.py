@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.audit import symbols
 from hatch_torch_ext.audit.findings import Finding, finding
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, resources, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.facts import owners
 from hatch_torch_ext.resources import _variants
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 """Facts of a Python and its torch, as the loader's ``facts()`` returns them."""
 
-SCRIPT = Path(__file__).parent.parent / "resources" / "opening.py"
+SCRIPT = resources.FOLDER / "opening.py"
 PROGRAM = "<program>"
 MARK = "@@torch-ext-opening "
 KINDS = frozenset({"library", "module", "program"})

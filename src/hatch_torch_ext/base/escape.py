@@ -63,6 +63,11 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
+def more(count: int) -> str:
+    """Return what follows the first of ``count`` names: `` (and 2 more)``, or nothing."""
+    return f" (and {count - 1} more)" if count > 1 else ""
+
+
 def text(shown: str, limit: int = TEXT) -> str:
     """Return text of several lines: line breaks and tabs stay, colours go, the rest is escaped as by ``line``."""
     shown = _cut(shown, limit)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from importlib import resources
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.base import resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,8 +46,7 @@ def words(setup: Setup) -> list[str]:
 def write(setup: Setup) -> None:
     """Write the script into the entry's folder."""
     if len(words(setup)) > 1:
-        with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "once.py") as path:
-            shutil.copyfile(path, _script(setup))
+        shutil.copyfile(resources.FOLDER / "once.py", _script(setup))
         _locks(setup).mkdir(exist_ok=True)
 
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import atomic
+from hatch_torch_ext.base import atomic, resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def relative_maps(setup: Setup) -> list[str]:
     return [f"{old}={new}" for old, new in sorted(maps, key=lambda pair: (len(pair[0]), pair))]
 
 
-RESOURCES = Path(__file__).parent.parent / "resources" / "cmake"
+RESOURCES = resources.FOLDER / "cmake"
 FACTS = "torch_ext_facts.cmake"
 BEFORE = "CMAKE_PROJECT_INCLUDE_BEFORE"
 """The file that CMake includes first in every project(): ours, which includes the author's."""

@@ -129,10 +129,9 @@ def _installed(dist_info: Path) -> Distribution:
             )
         )
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise WheelError(
-            f"{dist_info}: RECORD lists {escape.name(missing[0])}{more}, but it is not there. Install the "
-            "distribution again"
+            f"{dist_info}: RECORD lists {escape.name(missing[0])}{escape.more(len(missing))}, but it is not there. "
+            "Install the distribution again"
         )
     return _packages(
         dist_info,

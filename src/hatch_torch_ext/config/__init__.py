@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base import escape, resources, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import kinds
 from hatch_torch_ext.config.declaration import (
@@ -50,7 +50,7 @@ END_OF_ZIP = 4354819200
 """2108-01-01 in seconds since 1970."""
 
 
-SCHEMA = Path(__file__).parent.parent / "resources" / "torch-ext.schema.json"
+SCHEMA = resources.FOLDER / "torch-ext.schema.json"
 """The declared options as a JSON Schema, for editors and validate-pyproject."""
 SELECTING = ("environment", "only", "skip", "fallback", "fallback_requires")
 """Fields of ``Config`` on which the metadata depend."""

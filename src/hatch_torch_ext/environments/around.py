@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, resources, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.facts import labels
@@ -235,11 +234,10 @@ def _torch_of(python: Path, of: Parent | None) -> InstalledTorch | None:
     """
     changes = {name: of.environ.get(name) for name in _OF_USER} if of is not None else {}
     command: list[Path | str] = [python, "-I"] if of is None else [python]
-    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "ask_python.py") as script:
-        try:
-            output = process.run([*command, script, "files"], env_changes=changes, timeout=60.0).stdout
-        except ProcessError:
-            return None
+    try:
+        output = process.run([*command, resources.PROBE, "files"], env_changes=changes, timeout=60.0).stdout
+    except ProcessError:
+        return None
     try:
         answer = untrusted.json(output.splitlines()[-1])
         folder = answer["torch"]

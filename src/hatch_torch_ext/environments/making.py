@@ -9,14 +9,14 @@ import os
 import shlex
 import shutil
 import sys
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.base import locks, process, untrusted
+from hatch_torch_ext.base import locks, process, resources, untrusted
 from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.facts import labels
@@ -110,8 +110,7 @@ def without_torch(
 
 def of_python(python: Path) -> Environment:
     """Return the environment of a Python as it is; nothing is made. Raises ``ProcessError``."""
-    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "ask_python.py") as script:
-        output = process.run([python, "-I", script, "interpreter"], timeout=ANSWER_TIMEOUT).stdout
+    output = process.run([python, "-I", resources.PROBE, "interpreter"], timeout=ANSWER_TIMEOUT).stdout
     return _parse(untrusted.json(output.rpartition(_ANSWER)[2]), removal="")
 
 
@@ -142,14 +141,11 @@ def _run(
     report: Report | None,
 ) -> dict[str, Any]:
     """Make the environment and return the facts of its Python; ``removal`` is None if the next build makes it again."""
-    script = resources.files("hatch_torch_ext") / "resources" / "ask_python.py"
-    with resources.as_file(script) as path:
-        try:
-            done = program.run(
-                ["run", f"{name}:python", "-I", str(path), "interpreter"], cwd=cwd, changes=changes, report=report
-            )
-        except ProcessError as error:
-            raise _not_made(entry, error, removal=removal) from error
+    command = ["run", f"{name}:python", "-I", str(resources.PROBE), "interpreter"]
+    try:
+        done = program.run(command, cwd=cwd, changes=changes, report=report)
+    except ProcessError as error:
+        raise _not_made(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
             answer: dict[str, Any] = untrusted.json(line.removeprefix(_ANSWER))

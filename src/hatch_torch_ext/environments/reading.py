@@ -8,14 +8,14 @@ import hashlib
 import json
 import os
 import re
-from importlib import metadata, resources
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.base import redact, untrusted
+from hatch_torch_ext.base import redact, resources, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.store import opened, path
@@ -61,16 +61,15 @@ def read(root: Path, name: str, *, project_name: str, optional: bool = False) ->
 
 def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, dict[str, str]]]]:
     """Return hatch's answer: environment -> its configuration, matrix -> its environments -> their variables."""
-    with resources.as_file(resources.files("hatch_torch_ext") / "resources" / "matrices.py") as script:
-        try:
-            shown = program.run_script(script, cwd=root)
-        except ProcessError as error:
-            remedy = program.home_fault(os.environ, error.output) or (
-                "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
-            )
-            raise ConfigurationError(
-                [f"hatch cannot read the environments of {root}:\n{program.message(error.output)}\n{remedy}"]
-            ) from error
+    try:
+        shown = program.run_script(resources.FOLDER / "matrices.py", cwd=root)
+    except ProcessError as error:
+        remedy = program.home_fault(os.environ, error.output) or (
+            "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
+        )
+        raise ConfigurationError(
+            [f"hatch cannot read the environments of {root}:\n{program.message(error.output)}\n{remedy}"]
+        ) from error
     answer = untrusted.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]
 

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from packaging.version import InvalidVersion, Version
@@ -288,6 +288,6 @@ def newest_of_shims() -> Minor:
 
 @cache
 def _table() -> Mapping[str, Minor]:
-    text = (resources.files("hatch_torch_ext.facts") / "shims.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("shims.json").read_text(encoding="utf-8")
     since: dict[str, list[str]] = json.loads(text)["since"]
     return {name: minor_of(line) for line, names in since.items() for name in names}

@@ -8,12 +8,12 @@ import pprint
 import sys
 import tempfile
 import zipfile
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatchling.builders.wheel import WheelBuilder
 
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import content, project
 from hatch_torch_ext.facts.variant import FOLDER, MANIFEST
@@ -132,7 +132,7 @@ def _dotted(target: str) -> str:
 
 
 def _render(data: Mapping[str, object]) -> str:
-    template = (resources.files("hatch_torch_ext") / "resources" / "_editable.py").read_text(encoding="utf-8")
+    template = resources.text("_editable.py")
     if template.count(_DATA) != 1:
         raise ConfigurationError(["the template of the editable finder is damaged: reinstall hatch-torch-ext."])
     return template.replace(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import served
@@ -18,7 +19,6 @@ from hatch_torch_ext.init import served
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RESOURCES = Path(__file__).parent.parent / "resources"
 REMARKS = {"python": "  # a module is built for each Python: add those that your users have"}
 """Comments in the matrix, by variable."""
 OF_CUDA = (
@@ -70,7 +70,7 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
 
 def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str]]:
     def template(source: str) -> str:
-        text = (RESOURCES / "fresh" / source).read_text(encoding="utf-8")
+        text = resources.text(f"fresh/{source}")
         for words in OF_CUDA if not choices.cuda else ():
             text = text.replace(*words)
         return text.replace("fresh_package", package).replace("fresh-package", name)
@@ -233,7 +233,7 @@ def workflow_texts(place: Path = Path()) -> dict[str, str]:
 
     A project in a subfolder has its own callers, since there may be several, and tags with its name.
     """
-    ours = RESOURCES / "ci"
+    ours = resources.FOLDER / "ci"
     found = {
         file: (ours / file).read_text("utf-8").replace(f": {UNPINNED}\n", f": {UNPINNED}=={__version__}\n")
         for file in (*REUSABLE, *CALLERS)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import archs, releases
 from hatch_torch_ext.init import build_toml, cmakelists, pyproject, served, targets, texts
@@ -59,7 +59,7 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_only: bool = False) ->
     files = [
         (texts.CMAKE, cmake(root, kernel)),
         (texts.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
-        (f"{folder}/_ops.py", _resource("ops.txt").replace("kernel_name", kernel.package)),
+        (f"{folder}/_ops.py", resources.text("hub/ops.txt").replace("kernel_name", kernel.package)),
         *([(name, text)] if text else []),
         *tests,
         *texts.ignored(root),
@@ -75,10 +75,6 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_only: bool = False) ->
         wider=f"hatch-torch-ext matrix --add torch={known[-len(chosen) - 1]}" if len(known) > len(chosen) else None,
         made_of=BUILD,
     )
-
-
-def _resource(name: str) -> str:
-    return (resources.files("hatch_torch_ext") / "resources" / "hub" / name).read_text(encoding="utf-8")
 
 
 # CMakeLists.txt -------------------------------------------------------------------------------------------------------
@@ -293,7 +289,7 @@ def _header(root: Path) -> tuple[tuple[str, str], list[str]]:
     path = root / HEADER
     if path.is_file() and "REGISTER_EXTENSION" not in path.read_text(encoding="utf-8", errors="replace"):
         return (HEADER, ""), [f"`{HEADER}` is the project's own: operators keep one name, on the Hub too"]
-    return (HEADER, _resource("registration.h")), []
+    return (HEADER, resources.text("hub/registration.h")), []
 
 
 def _about_ignored(root: Path, folder: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.base import process, untrusted, uv
+from hatch_torch_ext.base import process, resources, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import texts
@@ -23,9 +23,8 @@ from hatch_torch_ext.init.texts import Note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-RESOURCES = Path(__file__).parent.parent / "resources"
-DRIVER = RESOURCES / "record_setup.py"
-TORCH = RESOURCES / "recording"
+DRIVER = resources.FOLDER / "record_setup.py"
+TORCH = resources.FOLDER / "recording"
 REQUIREMENTS = ("setuptools<81", "wheel", "packaging", "numpy", "ninja", "pybind11", "psutil")
 """Packages that a ``setup.py`` usually imports besides torch; setuptools with ``pkg_resources``."""
 OF_BACKENDS = frozenset({

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.facts import archs, policy, releases
 from hatch_torch_ext.facts.variant import BUILD, FOLDER, HELP, LOADER
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.manifest import Fallback
     from hatch_torch_ext.values import Layout, PlacedVariant
 
-RESOURCES = Path(__file__).parent.parent / "resources"
 _START = "DATA: Dict[str, Any] = {"
 _END = "}\n"
 _WIDTH = 120
@@ -27,12 +27,12 @@ _WIDTH = 120
 
 def template() -> str:
     """Return the module as it is in the sources, without data."""
-    return (RESOURCES / LOADER).read_text(encoding="utf-8")
+    return resources.text(LOADER)
 
 
 def parts(*, fallback: bool) -> dict[str, Path]:
     """Return place in the package -> file of the loader's other files; ``fallback`` says that it holds its sources."""
-    return {place: RESOURCES / place for place in ([BUILD, HELP] if fallback else [HELP])}
+    return {place: resources.FOLDER / place for place in ([BUILD, HELP] if fallback else [HELP])}
 
 
 def render(

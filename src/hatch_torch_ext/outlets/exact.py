@@ -14,7 +14,6 @@ import json
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -23,7 +22,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from hatch_torch_ext import wheel as wheels
-from hatch_torch_ext.base import atomic
+from hatch_torch_ext.base import atomic, resources
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts import content
@@ -262,7 +261,7 @@ def _people(served: Sequence[IndexedWheel]) -> str:
             f'<td><code>pip install {html(project)} --index-url <span class="here"></span>whl/{html(torch)}/'
             f"</code></td></tr>"
         )
-    template = (resources.files("hatch_torch_ext") / "resources" / "index.html").read_text(encoding="utf-8")
+    template = resources.text("index.html")
     return template.replace("<!-- rows -->", "\n".join(rows))
 
 

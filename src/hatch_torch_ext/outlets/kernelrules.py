@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.facts import policy, registered, releases
 
 if TYPE_CHECKING:
@@ -61,10 +62,9 @@ def _about_the_wheel(part: Part, kernel: str, *, name_given: bool) -> Iterator[s
     inside = (part.prefix, f"{part.wheel.dist_info}/")
     outside = sorted({member.path for member in part.members if not member.path.startswith(inside)})
     if outside:
-        more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
         yield (
-            f"`{outside[0]}`{more} is outside of the package `{part.package}`, and a kernel is one package: leave it "
-            "out of the wheel, or move it into the package"
+            f"`{outside[0]}`{escape.more(len(outside))} is outside of the package `{part.package}`, and a kernel is "
+            "one package: leave it out of the wheel, or move it into the package"
         )
     if f"{part.prefix}__init__.py" not in {member.path for member in part.members}:
         yield f"`{part.package}` has no `__init__.py`, which `kernels` imports: add one that calls `_variants.load()`"

@@ -23,13 +23,12 @@ import shutil
 import stat
 import tempfile
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base import escape, resources, untrusted
 from hatch_torch_ext.base.errors import MergeError, WheelError
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import MANIFEST
@@ -165,12 +164,7 @@ def write_header(target: Path) -> None:
     """Write ``registration.h``, with which operators get a name of their own in each build. An existing file stays."""
     if target.exists():
         raise MergeError(f"{target} is there: name another file with `--header`, or remove it")
-    target.write_text(header(), encoding="utf-8")
-
-
-def header() -> str:
-    """Return the text of ``registration.h``."""
-    return (resources.files("hatch_torch_ext") / "resources" / "hub" / "registration.h").read_text(encoding="utf-8")
+    target.write_text(resources.text("hub/registration.h"), encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -456,10 +450,9 @@ def wheel_of(folder: Path, *, out: Path) -> Path:
     sources = _sources(folder, {sha256 for _, sha256 in members}, names)
     lacking = [member.path for member, sha256 in members if sha256 not in sources]
     if lacking:
-        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
         raise WheelError(
-            f"`{lacking[0]}`{more} of {file} is missing in {folder}, or was changed there: fetch the repository again, "
-            "or run `hatch-torch-ext kernels` again"
+            f"`{lacking[0]}`{escape.more(len(lacking))} of {file} is missing in {folder}, or was changed there: fetch "
+            "the repository again, or run `hatch-torch-ext kernels` again"
         )
     if out.exists() and not out.is_dir():
         raise MergeError(f"{out} is not a folder: name another with `-o`")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import merge
+from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts import policy
@@ -123,7 +124,7 @@ def _check_same(first: Part, other: Part) -> None:
     if differing:
         raise MergeError(
             f"{names[0]} and {names[1]} do not come from the same sources: `{differing[0]}` is not the same in them"
-            f"{_more(len(differing))}. Build both from one commit"
+            f"{escape.more(len(differing))}. Build both from one commit"
         )
     if first.partial is not None and other.partial is not None:
         _check_origin(first.partial, other.partial, names)
@@ -131,7 +132,7 @@ def _check_same(first: Part, other: Part) -> None:
     if differing:
         raise MergeError(
             f"{names[0]} and {names[1]} do not have the same metadata: `{differing[0]}` of .dist-info is not the same "
-            f"in them{_more(len(differing))}. Build both from one commit, with one release of hatchling"
+            f"in them{escape.more(len(differing))}. Build both from one commit, with one release of hatchling"
         )
 
 
@@ -159,10 +160,6 @@ def _check_origin(first: partials.Partial, other: partials.Partial, names: tuple
 
 def _differing(ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[str]:
     return sorted({path for path, _ in ours.items() ^ theirs.items()})
-
-
-def _more(count: int) -> str:
-    return f" (and {count - 1} more)" if count > 1 else ""
 
 
 def _check_distinct(read: Sequence[Part]) -> None:

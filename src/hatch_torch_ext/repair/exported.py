@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
+
+from hatch_torch_ext.base import resources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -93,7 +94,7 @@ def _words(names: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 def redirect(place: str, package: str) -> str:
     """Return the text of the package's file ``place``, which selects that of the variant."""
-    template = (resources.files("hatch_torch_ext") / "resources" / "exported.cmake").read_text(encoding="utf-8")
+    template = resources.text("exported.cmake")
     up = "../" * place.count("/")
     return template.replace("@PACKAGE@", package).replace("@PLACE@", f"{FOLDER}/{place}").replace("@UP@", up)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.report.table import few, percent, torch
@@ -229,7 +229,7 @@ def render(report: WheelReport) -> str:
         _binaries(report),
         FOOTER,
     ]
-    style = (files("hatch_torch_ext") / "resources" / "page.css").read_text(encoding="utf-8")
+    style = resources.text("page.css")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

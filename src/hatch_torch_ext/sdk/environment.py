@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import store as sdk_store
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, resources, untrusted
 from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.sdk import exports, facts
 from hatch_torch_ext.values import Sdk
@@ -18,7 +18,6 @@ from hatch_torch_ext.values import Sdk
 if TYPE_CHECKING:
     from hatch_torch_ext.values import Entry, Environment, TorchFolders
 
-PROBE = Path(__file__).parent.parent / "resources" / "ask_python.py"
 PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes several
 
 
@@ -70,7 +69,7 @@ def torch_include_dirs(prefix: Path) -> tuple[Path, ...]:
 
 def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ...]]:
     try:
-        answer = process.run([environment.python, "-I", PROBE, "files"], timeout=PROBE_TIMEOUT).stdout
+        answer = process.run([environment.python, "-I", resources.PROBE, "files"], timeout=PROBE_TIMEOUT).stdout
         found = untrusted.json(answer)
     except ProcessError as error:
         raise SdkError(

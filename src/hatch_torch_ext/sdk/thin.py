@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import resolve
 from hatch_torch_ext import store as sdk_store
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.remote.http import Http, Limits
@@ -193,7 +194,7 @@ def _requires(made: Path) -> tuple[str, ...]:
     return tuple(lines)
 
 
-SOURCE = Path(__file__).parent.parent / "resources" / "facade" / "torch"
+SOURCE = resources.FOLDER / "facade" / "torch"
 LITERAL = "FACTS: Dict[str, bool] = "
 WHEELS_OWN = "version.py"
 

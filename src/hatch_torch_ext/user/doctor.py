@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.base import escape, process, redact, untrusted
+from hatch_torch_ext.base import escape, process, redact, resources, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.user import drivers, pruning
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.user.machine import Machine
     from hatch_torch_ext.user.target import TargetPython
 
-PROBE = Path(__file__).parent.parent / "resources" / "ask_python.py"
 TIMEOUT = 120.0
 OUTPUT = 16 << 20
 """The most that is read of what a program prints, in bytes: a package's loader prints its manifest."""
@@ -229,7 +228,7 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
 def _torch(target: TargetPython) -> dict[str, Any]:
     try:
         done = process.run(
-            [target.python, PROBE, "imported"],
+            [target.python, resources.PROBE, "imported"],
             check=False,
             timeout=TIMEOUT,
             env_changes={"PYTHONSAFEPATH": "1"},

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import process, resources, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, TooMuchOutputError
 from hatch_torch_ext.facts import archs
 from hatch_torch_ext.user import drivers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.user.drivers import Version
 
-PROBE = Path(__file__).parent.parent / "resources" / "ask_machine.py"
+PROBE = resources.FOLDER / "ask_machine.py"
 TIMEOUT = 5.0
 """Timeout in seconds for each call of a library or a program: a broken driver can hang."""
 DRIVER = "TORCH_EXT_CUDA_DRIVER"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 
-from hatch_torch_ext.base import process, untrusted, uv
+from hatch_torch_ext.base import process, resources, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LOADER = Path(__file__).parent.parent / "resources" / "_variants.py"
+LOADER = resources.FOLDER / "_variants.py"
 """The loader of every package. It reads the facts here too, so that they are those by which it chooses."""
 TIMEOUT = 120.0
 

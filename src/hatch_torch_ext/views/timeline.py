@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.pipeline import events
@@ -59,7 +59,7 @@ def render(recorded: Sequence[tuple[float, Event]]) -> str:
         elif isinstance(event, events.Done | events.Failed):
             entries[event.entry].end = at
     worked = {name: entry for name, entry in entries.items() if entry.steps}
-    style = (files("hatch_torch_ext") / "resources" / "page.css").read_text(encoding="utf-8")
+    style = resources.text("page.css")
     lines = "".join(f"<p>{html(line)}</p>" for line in summary(board, end))
     unfinished = "" if board.ended else "<p>It did not come to its end.</p>"
     return (
