@@ -34,8 +34,7 @@ torch = ["2.8"]
 """
 SOURCE = """
 #include <torch/library.h>
-#include <ATen/ATen.h>
-static at::Tensor twice(const at::Tensor& x) { return x + x; }
+static at::Tensor twice(const at::Tensor& x) { return x.add(x); }
 TORCH_LIBRARY(my_pkg, m) { m.def("twice(Tensor x) -> Tensor"); m.impl("twice", c10::DispatchKey::CPU, &twice); }
 """
 CMAKE = """

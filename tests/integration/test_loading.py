@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import loaders
+from forks import Forks
 from hatch_torch_ext import elf
 from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
 from hatch_torch_ext.values import Layout, PlacedVariant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SOURCES = Path(__file__).parent / "loading"
 INIT = "from {name} import _variants\nloaded = _variants.load()\n"
@@ -97,10 +98,10 @@ def install(site: Path, name: str, *sources: Path, others: tuple[Variant, ...] =
 
 
 class Torch:
-    """A Python with torch that sees the packages of ``site``."""
+    """A Python with torch that sees the packages of ``site``; ``forks`` is the same with torch imported."""
 
-    def __init__(self, python: Path, site: Path) -> None:
-        self.python, self.site = python, site
+    def __init__(self, python: Path, site: Path, forks: Forks) -> None:
+        self.python, self.site, self.forks = python, site, forks
 
     def run(self, *arguments: str, check: bool = True, flags: tuple[str, ...] = (), **environ: str) -> Any:
         """Run it; with ``check``, show the output if it fails."""
@@ -110,13 +111,28 @@ class Torch:
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 
+    def after_torch(self, program: str, *arguments: str) -> str:
+        """Run a text that imports torch before all else, and return what it prints."""
+        variables = {"PYTHONPATH": str(self.site)}
+        status, output, errors = self.forks.run("-c", program, *arguments, cwd=self.site.parent, variables=variables)
+        assert status == 0, output + errors
+        return output
+
+
+@pytest.fixture(scope="module")
+def forks(torch_cpu_python: Path) -> Iterator[Forks]:
+    """Return the Python that has imported torch."""
+    made = Forks(torch_cpu_python)
+    yield made
+    made.close()
+
 
 @pytest.fixture
-def torch(torch_cpu_python: Path, tmp_path: Path) -> Torch:
+def torch(torch_cpu_python: Path, forks: Forks, tmp_path: Path) -> Torch:
     """Return the Python with torch, with an empty folder of packages."""
     site = tmp_path / "site"
     site.mkdir()
-    return Torch(torch_cpu_python, site)
+    return Torch(torch_cpu_python, site, forks)
 
 
 WORLD = """
@@ -355,7 +371,7 @@ def test_trouble_is_reported_and_the_process_lives(torch: Torch, binaries: Path)
     (bad.parent / "_variants.py").write_text(text.replace('"registers": False', '"registers": True'), encoding="utf-8")
 
     names = ["missing", "short", "spoiled", "bitten", "stranger", "wrong", "bad", "forced"]
-    said = json.loads(torch.run("-c", TROUBLE, *names).stdout)
+    said = json.loads(torch.after_torch(TROUBLE, *names))
     repair = f"(sha256 {sha256} is expected). Repair it: pip install --force-reinstall --no-deps"
     assert said["missing"] == (
         f"ImportError: missing: {place['missing']} cannot be read (No such file or directory) {repair} missing"
@@ -406,7 +422,7 @@ def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tm
     folders = [torch.site / name for name in ("one", "same", "other")]
     for folder, source in zip(folders, (library, library, other), strict=True):
         install(folder, "my_pkg", source)
-    said = torch.run("-c", COPIES, *map(str, folders)).stdout.splitlines()
+    said = torch.after_torch(COPIES, *map(str, folders)).splitlines()
     one, _, last = (folder / "my_pkg" / "_torch_ext" for folder in folders)
     assert said[:2] == ["loaded it", "loaded it"]
     assert said[2] == (
@@ -414,7 +430,7 @@ def test_two_copies_of_one_package_do_not_abort(torch: Torch, binaries: Path, tm
         "Start a new one, and keep one of the two on its path"
     )
     for folder in (folders[0], folders[2]):
-        assert torch.run("-c", COPIES, str(folder)).stdout == "loaded it\n"
+        assert torch.after_torch(COPIES, str(folder)) == "loaded it\n"
 
 
 NEIGHBOURS = """
@@ -448,16 +464,16 @@ def test_two_distributions_with_one_namespace_are_reported(torch: Torch, binarie
         "two_pkg: it cannot be loaded: {} has registered the operators' namespace `loading_ops` (TORCH_LIBRARY) in "
         "this process, and torch ends a process that does it twice. Use the two in separate processes"
     )
-    assert torch.run("-c", NEIGHBOURS, "one_pkg", "two_pkg").stdout.splitlines() == [
+    assert torch.after_torch(NEIGHBOURS, "one_pkg", "two_pkg").splitlines() == [
         "loaded it",
         refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
         "2.0",
     ]
-    strange = torch.run("-c", NEIGHBOURS, str(binaries / "libops.so"), "two_pkg").stdout.splitlines()
+    strange = torch.after_torch(NEIGHBOURS, str(binaries / "libops.so"), "two_pkg").splitlines()
     assert strange == [refused.format(f"something else (its source: {SOURCES / 'ops.cpp'}:17)"), "2.0"]
-    assert torch.run("-c", NEIGHBOURS, str(place), "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+    assert torch.after_torch(NEIGHBOURS, str(place), "two_pkg").splitlines() == ["loaded it", "2.0"]
     shutil.rmtree(torch.site / "one_pkg")
-    assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+    assert torch.after_torch(NEIGHBOURS, "two_pkg").splitlines() == ["loaded it", "2.0"]
 
 
 @pytest.fixture(scope="session")
@@ -488,22 +504,22 @@ def test_a_class_that_is_registered_twice_is_reported(torch: Torch, classes: Pat
     program = NEIGHBOURS.replace("print(torch.ops.loading_ops.twice(torch.ones(1)).item())", "print('alive')")
     refused = "two_pkg: it cannot be loaded: {} has registered the class `loading_classes::Box` (torch::class_) in "
     refused += "this process, and torch ends a process that does it twice. Use the two in separate processes"
-    assert torch.run("-c", program, "one_pkg", "two_pkg").stdout.splitlines() == [
+    assert torch.after_torch(program, "one_pkg", "two_pkg").splitlines() == [
         "loaded it",
         refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
         "alive",
     ]
-    by_hand = torch.run("-c", program, str(classes), "two_pkg").stdout.splitlines()
+    by_hand = torch.after_torch(program, str(classes), "two_pkg").splitlines()
     assert by_hand == [refused.format("something else"), "alive"]
-    assert torch.run("-c", program, str(place), "one_pkg").stdout.splitlines() == ["loaded it", "alive"]
-    both = torch.run("-c", program, "both_pkg").stdout.splitlines()
+    assert torch.after_torch(program, str(place), "one_pkg").splitlines() == ["loaded it", "alive"]
+    both = torch.after_torch(program, "both_pkg").splitlines()
     assert both == [
         "both_pkg: it cannot be loaded: two libraries of it register the class `loading_classes::Box` (torch::class_) "
         "in this process, and torch ends a process that does it twice. Tell its authors",
         "alive",
     ]
     shutil.rmtree(torch.site / "one_pkg")
-    assert torch.run("-c", program, "two_pkg").stdout.splitlines() == ["loaded it", "alive"]
+    assert torch.after_torch(program, "two_pkg").splitlines() == ["loaded it", "alive"]
 
 
 def test_two_distributions_with_one_operator_are_reported(torch: Torch, binaries: Path, tmp_path: Path) -> None:
@@ -520,21 +536,21 @@ def test_two_distributions_with_one_operator_are_reported(torch: Torch, binaries
         "two_pkg: it cannot be loaded: {} has registered the operator `loading_ops::twice` in this process, and torch "
         "ends a process that does it twice. Use the two in separate processes"
     )
-    assert torch.run("-c", NEIGHBOURS, "one_pkg", "two_pkg").stdout.splitlines() == [
+    assert torch.after_torch(NEIGHBOURS, "one_pkg", "two_pkg").splitlines() == [
         "loaded it",
         refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
         "2.0",
     ]
     fragment = "import torch; library = torch.library.Library('loading_ops', 'FRAGMENT'); library."
     define = f"{fragment}define('twice{{}}(Tensor x) -> Tensor'); library.impl('twice{{}}', lambda x: x + x, 'CPU')\n"
-    strange = torch.run("-c", define.format("", "") + NEIGHBOURS, "two_pkg").stdout.splitlines()
+    strange = torch.after_torch(define.format("", "") + NEIGHBOURS, "two_pkg").splitlines()
     assert strange == [refused.format("something else (its source: <string>:1)"), "2.0"]
     overload = define.format(".other", ".other")
     kernel = "import torch; kept = torch._C._dispatch_library('IMPL', 'loading_ops', 'Meta'); kept.impl_t_t('twice')\n"
     for harmless in overload, kernel:
-        assert torch.run("-c", harmless + NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+        assert torch.after_torch(harmless + NEIGHBOURS, "two_pkg").splitlines() == ["loaded it", "2.0"]
     shutil.rmtree(torch.site / "one_pkg")
-    assert torch.run("-c", NEIGHBOURS, "two_pkg").stdout.splitlines() == ["loaded it", "2.0"]
+    assert torch.after_torch(NEIGHBOURS, "two_pkg").splitlines() == ["loaded it", "2.0"]
 
 
 @pytest.fixture(scope="session")
@@ -574,16 +590,16 @@ def test_operators_defined_only_by_function_are_reported(
     install(torch.site, "its_pkg", by_function(tmp_path / "libits.so", defined="another", kernels="doubled"))
     refused = "two_pkg: it cannot be loaded: {} has registered the operator `loading_shared::doubled` in this process, "
     refused += "and torch ends a process that does it twice. Use the two in separate processes"
-    done = torch.run("-c", program, "one_pkg", "its_pkg", "two_pkg").stdout.splitlines()
+    done = torch.after_torch(program, "one_pkg", "its_pkg", "two_pkg").splitlines()
     assert done == [
         "loaded it",
         "loaded it",
         refused.format("the distribution one-pkg") + ", or keep one of them: pip uninstall one-pkg",
         "alive",
     ]
-    by_hand = torch.run("-c", program, str(tmp_path / "libone.so"), "two_pkg").stdout.splitlines()
+    by_hand = torch.after_torch(program, str(tmp_path / "libone.so"), "two_pkg").splitlines()
     assert by_hand == [refused.format(f"something else (its source: {SOURCES / 'function.cpp'}:14)"), "alive"]
-    assert torch.run("-c", program, "two_pkg").stdout.splitlines() == ["loaded it", "alive"]
+    assert torch.after_torch(program, "two_pkg").splitlines() == ["loaded it", "alive"]
 
 
 def test_two_files_of_one_package_that_register_the_same_are_reported(
@@ -596,10 +612,10 @@ def test_two_files_of_one_package_that_register_the_same_are_reported(
     install(torch.site, "both_pkg", files["libone.so"], files["libtwo.so"])
     twice = "two libraries of it register the operator `loading_shared::doubled` in this process, and torch ends a "
     twice += "process that does it twice. Tell its authors"
-    done = torch.run("-c", program, "both_pkg").stdout.splitlines()
+    done = torch.after_torch(program, "both_pkg").splitlines()
     assert done == [f"both_pkg: it cannot be loaded: {twice}", "alive"]
     install(torch.site, "pair_pkg", files["_C.so"], files["_D.so"], file={"registers": True})
-    done = torch.run("-c", program, "pair_pkg", "pair_pkg._C", "pair_pkg._D").stdout.splitlines()
+    done = torch.after_torch(program, "pair_pkg", "pair_pkg._C", "pair_pkg._D").splitlines()
     assert done[-1] == "alive"
     assert "loading_shared::doubled" in done[-2]
 
@@ -671,7 +687,7 @@ def test_an_older_cxx_library_is_explained(torch: Torch, tmp_path: Path) -> None
 @pytest.mark.performs("Start it by `env -u LD_LIBRARY_PATH -u LD_PRELOAD python`")
 def test_libraries_of_another_torch_are_named(torch: Torch, tmp_path: Path) -> None:
     """pytorch#102272: LD_LIBRARY_PATH has libtorch for C++ programs, so that torch itself runs with its libraries."""
-    own = torch.run("-c", "import os, torch; print(os.path.dirname(torch.__file__))").stdout.strip()
+    own = torch.after_torch("import os, torch; print(os.path.dirname(torch.__file__))").strip()
     other = tmp_path / "libtorch"
     other.mkdir()
     shutil.copy(Path(own, "lib", "libc10.so"), other)
@@ -695,7 +711,7 @@ def test_a_frozen_program_without_the_package_s_files_is_explained(
     Its `--collect-all` takes no Python module from a folder that is no package, so it is not the remedy.
     """
     install(torch.site, "my_pkg", binaries / "libops.so", binaries / "_C.so")
-    program = Torch(torch.python, tmp_path / "program")
+    program = Torch(torch.python, tmp_path / "program", torch.forks)
     shutil.copytree(torch.site, program.site, ignore=shutil.ignore_patterns("_torch_ext"))
     frozen = "import sys; sys.frozen = True; sys._MEIPASS = ''; import my_pkg._C; print('it works')"
     said = program.run("-c", frozen, check=False).stderr.splitlines()[-1]
@@ -799,13 +815,11 @@ def test_a_package_inside_an_archive_of_torch_package(torch: Torch, binaries: Pa
 
 
 SUB_INTERPRETER = """
-import gc
 try:
     import _interpreters as interpreters
 except ImportError:
     import _xxsubinterpreters as interpreters
 made = interpreters.create()
-gc.enable()  # it has to be collected before the process ends
 interpreters.run_string(made, '''
 import sys
 sys.path.insert(0, %r)
@@ -814,6 +828,7 @@ try:
 except ImportError as error:
     print(error, flush=True)
 ''')
+interpreters.destroy(made)  # a process that ends before it can hang
 """
 
 

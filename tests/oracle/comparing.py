@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forks import environ
 from hatch_torch_ext import elf
 from hatch_torch_ext.facts.content import has_cpp_runtime
-from oracle.forks import environ
 from oracle.workshop import PACKAGE, WATCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from oracle.forks import Forks
+    from forks import Forks
     from oracle.projects import Project
     from oracle.workshop import Built
 
@@ -85,7 +85,7 @@ def watch(
         "probes": list(project.probes),
     }
     if forks is not None and spec["before"]:
-        status, output, errors = forks.run(json.dumps(spec))
+        status, output, errors = forks.run(WATCH, json.dumps(spec))
     else:
         words: list[str | Path] = [*(command or (python, *(flags or ["-P"]), WATCH)), json.dumps(spec)]
         done = subprocess.run(

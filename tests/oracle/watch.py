@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -114,29 +113,6 @@ def look(spec: dict[str, Any]) -> None:
     gc.freeze()  # Python would look through all of torch's objects when it ends: 0.4 s
 
 
-def serve() -> None:
-    """Import torch; then fork a child for each line of the input: print its status, output, errors, and seconds."""
-    importlib.import_module("torch")
-    for line in sys.stdin:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            child = os.fork()
-            if child == 0:
-                os.dup2(output.fileno(), 1)
-                os.dup2(errors.fileno(), 2)
-                look(json.loads(line))
-                return  # and ends as any Python does
-            _, status, used = os.wait4(child, 0)
-            texts = []
-            for file in (output, errors):
-                file.seek(0)
-                texts.append(file.read().decode(errors="replace"))
-            ended = os.waitstatus_to_exitcode(status)
-            print(json.dumps([ended, *texts, used.ru_utime + used.ru_stime]), flush=True)
-
-
 if __name__ == "__main__":
     gc.disable()  # while torch is imported: another 0.3 s
-    if sys.argv[1] == "--serve":
-        serve()
-    else:
-        look(json.loads(sys.argv[1]))
+    look(json.loads(sys.argv[1]))

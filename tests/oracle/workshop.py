@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import disk
 import workbench
+from forks import Forks
 from hatch_torch_ext import audit, cmake, merge, repair
 from hatch_torch_ext.base.errors import TorchExtError
 from hatch_torch_ext.config import Config
@@ -21,7 +22,6 @@ from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, facts, thin
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache, Setup, Tool, Toolchain
-from oracle.forks import Forks
 from oracle.projects import WHEELS
 from workbench import ENTRY, QUICK
 
@@ -86,7 +86,7 @@ class Workshop:
         self.wheels = wheels
         self.ccache = ccache
         self.cache = cache or folder / "ccache"
-        self.forks = Forks(torch, WATCH)
+        self.forks = Forks(torch)
         self.environment = workbench.environment_of(torch)
         asked = "import torch; print(torch.utils.cmake_prefix_path)"
         self.prefix_path = subprocess.check_output([torch, "-c", asked], text=True).strip()
