@@ -33,7 +33,8 @@ cuda = ["cu130"]
 matrix.cuda.extra-dependencies = [{{ value = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*", if = ["cu130"] }}]
 """
 RELEASES = ("2.11", "2.12", "2.13")
-ENVIRON = {"HATCH_TORCH_EXT_ENVIRONMENT": "kernels", "HATCH_TORCH_EXT_JOBS": "1"}
+# A machine's own folder of wheels may have a torch for the CPU, which installers prefer.
+ENVIRON = {"HATCH_TORCH_EXT_ENVIRONMENT": "kernels", "HATCH_TORCH_EXT_JOBS": "1", "PIP_FIND_LINKS": ""}
 AIM = 1.25
 
 

@@ -421,8 +421,9 @@ def main() -> None:
         }
         for part in chosen:
             start = time.perf_counter()
-            lines += runs[part]()
-            print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+            measured = runs[part]()
+            print(f"{part}: {time.perf_counter() - start:.0f} s", *measured, sep="\n", file=sys.stderr)
+            lines += measured
     text = "\n".join(
         [
             "# Many entries\n",

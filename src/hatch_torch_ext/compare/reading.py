@@ -14,7 +14,7 @@ import tempfile
 import zlib
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,13 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import ElfError, WheelError
-from hatch_torch_ext.compare.distribution import Compiled, Distribution, File, name_of, python_of, read_text
+from hatch_torch_ext.compare.distribution import Compiled, Distribution, File, Kind, name_of, python_of, read_text
 from hatch_torch_ext.facts import registered
 from hatch_torch_ext.facts.variant import FOLDER
 from hatch_torch_ext.wheel import MAX_TEXT, listing, members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.facts.variant import VariantFile
     from hatch_torch_ext.wheel.listing import Listed, Manifest
@@ -93,15 +93,8 @@ def _wheel(path: Path, folder: Path) -> Distribution:
         )
         for member in read.members
     ]
-    return _packages(
-        path,
-        "wheel",
-        read.dist_info,
-        found,
-        text=lambda place, limit=MAX_TEXT: read.text(place, limit=limit),
-        tags=read.tags,
-        size=read.size,
-    )
+    made = _packages(path, "wheel", read.dist_info, found, lambda place, limit=MAX_TEXT: read.text(place, limit=limit))
+    return replace(made, tags=read.tags, size=read.size)
 
 
 def _installed(dist_info: Path) -> Distribution:
@@ -134,13 +127,7 @@ def _installed(dist_info: Path) -> Distribution:
             "Install the distribution again"
         )
     return _packages(
-        dist_info,
-        "installed",
-        dist_info.name,
-        found,
-        text=lambda place, limit=MAX_TEXT: read_text(root / place, limit),
-        tags=None,
-        size=None,
+        dist_info, "installed", dist_info.name, found, lambda place, limit=MAX_TEXT: read_text(root / place, limit)
     )
 
 
@@ -155,63 +142,76 @@ def _is_editable(dist_info: Path) -> bool:
 
 
 def _packages(
-    path: Path,
-    kind: str,
-    dist_info: str,
-    found: Sequence[_Member],
-    *,
-    text: Callable[..., str | None],
-    tags: tuple[str, ...] | None,
-    size: int | None,
+    path: Path, kind: Kind, dist_info: str, found: Sequence[_Member], text: Callable[..., str | None]
 ) -> Distribution:
-    """Return the distribution of a wheel's members, or of installed files."""
+    """Return the distribution of a wheel's members, or of installed files, with the tags that its WHEEL states."""
     manifests = _manifests(path, found, text)
-    listed = {place: (item, file) for each in manifests for item in each.variants for place, file in item.files.items()}
-    roots = tuple(each.root for each in manifests)
-    loaders = {root.removesuffix(f"{FOLDER}/") + "_variants.py" for root in roots}
     entry_points = _entry_points(text(f"{dist_info}/entry_points.txt", limit=1 << 20))
     generated = {f"<scripts>/{name}" for group, name in entry_points if group in {"console_scripts", "gui_scripts"}}
-    files: dict[str, File] = {}
-    places: dict[str, str] = {}
-    everything, compiled, licenses = [], [], {}
-    for member in found:
-        where = _where(member.place, dist_info)
-        everything.append(File(path=where, size=member.size, sha256=member.sha256))
-        if member.place.startswith(f"{dist_info}/"):
-            if name := _license(member.place.removeprefix(f"{dist_info}/")):
-                licenses[name] = member.sha256
-            continue
-        item, described = listed.get(member.place, (None, None))
-        if (made := _compiled(member, where, item, described)) is not None:
-            compiled.append(made)
-            continue
-        if described is not None and item is not None and described.installed:
-            where = f"{item.package.replace('.', '/')}/{described.installed}"
-        elif where in loaders or where.startswith(roots) or where in generated:
-            continue
-        files.setdefault(where, File(path=where, size=member.size, sha256=member.sha256))
-        places.setdefault(where, member.place)
+    files = _files(found, dist_info, manifests, generated)
     header = _fields(text(f"{dist_info}/WHEEL", limit=1 << 20) or "")
     metadata = _fields(text(f"{dist_info}/METADATA", limit=MAX_TEXT) or "")
     if "name" not in metadata or "version" not in metadata:
         raise WheelError(f"{path}: its METADATA lacks Name or Version. Build or fetch the distribution again")
     return Distribution(
         place=str(path),
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         name=metadata["name"][0],
         version=metadata["version"][0],
         generator=next(iter(header.get("generator", ())), None),
-        tags=tags if tags is not None else tuple(sorted(header.get("tag", ()))),
-        size=size,
+        tags=tuple(sorted(header.get("tag", ()))),
+        size=None,
         metadata=metadata,
         entry_points=entry_points,
-        licenses=licenses,
-        files=files,
-        everything=tuple(everything),
-        compiled=tuple(compiled),
+        licenses=files.licenses,
+        files=files.of_package,
+        everything=tuple(files.everything),
+        compiled=tuple(files.compiled),
         labels=tuple(sorted(item.variant.label for each in manifests for item in each.variants)),
-        text=lambda where: text(places[where]) if where in places else None,
+        text=lambda where: text(files.places[where]) if where in files.places else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Files by what they are: ``of_package`` are neither compiled nor ours; ``places`` says where those are now.
+
+    ``licenses`` are file -> sha256.
+    """
+
+    of_package: dict[str, File] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    everything: list[File] = field(default_factory=list)
+    compiled: list[Compiled] = field(default_factory=list)
+    licenses: dict[str, str] = field(default_factory=dict)
+
+
+def _files(
+    found: Sequence[_Member], dist_info: str, manifests: Sequence[Manifest], generated: Collection[str]
+) -> _Files:
+    """Sort the members; ``generated`` are the scripts that an installer writes for entry points."""
+    listed = {place: (item, file) for each in manifests for item in each.variants for place, file in item.files.items()}
+    roots = tuple(each.root for each in manifests)
+    loaders = {root.removesuffix(f"{FOLDER}/") + "_variants.py" for root in roots}
+    files = _Files()
+    for member in found:
+        where = _where(member.place, dist_info)
+        files.everything.append(File(path=where, size=member.size, sha256=member.sha256))
+        if member.place.startswith(f"{dist_info}/"):
+            if name := _license(member.place.removeprefix(f"{dist_info}/")):
+                files.licenses[name] = member.sha256
+            continue
+        item, described = listed.get(member.place, (None, None))
+        if (made := _compiled(member, where, item, described)) is not None:
+            files.compiled.append(made)
+            continue
+        if described is not None and item is not None and described.installed:
+            where = f"{item.package.replace('.', '/')}/{described.installed}"
+        elif where in loaders or where.startswith(roots) or where in generated:
+            continue
+        files.of_package.setdefault(where, File(path=where, size=member.size, sha256=member.sha256))
+        files.places.setdefault(where, member.place)
+    return files
 
 
 def _manifests(path: Path, found: Sequence[_Member], text: Callable[..., str | None]) -> list[Manifest]:

@@ -114,37 +114,11 @@ class Cluster:
     ) -> dict[str, crew.Outcome[Task, BuiltVariant]]:
         import distributed
 
-        if not client.nthreads():
-            stream(events.Note(text=f"the cluster at {self._address} has no worker yet: waiting for one"))
-        try:
-            client.wait_for_workers(1, timeout=FIRST_WORKER)
-        except (TimeoutError, OSError) as error:
-            raise ConfigurationError(
-                [f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
-                 f"`dask worker {self._address}`."]
-            ) from error  # fmt: skip
-        check_versions(client.get_versions()["workers"])
-        check(client.run(_probe()))
-        client.register_plugin(_one_at_a_time(), name=RESOURCE)
-        if not str(client.scheduler.address).startswith(SECURE):
-            stream(events.Note(text=f"{client.scheduler.address} {OPEN_TO_ALL}"))
-        self._sent = self._packaging.travelling()
-        packed = pack(self._config, self._sent)
-        digest = hashlib.sha256(packed).hexdigest()
+        self._prepare(client, stream)
         topic = f"torch-ext-{uuid.uuid4()}"
         reported = _Reported(stream)
         client.subscribe_topic(topic, reported)
-        # A task, not scattered data: the scheduler can run it again if the worker with its result is lost.
-        bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
-        by_future = {}
-        for task in tasks:
-            task.log.unlink(missing_ok=True)
-            order = Order(name=task.name, environ=self._environ, topic=topic, builder=builder(), sources=digest)
-            future = client.submit(
-                build_entry, order, bundle, key=f"{task.name}-{uuid.uuid4()}", pure=False,
-                retries=RETRIES, resources={RESOURCE: 1},
-            )  # fmt: skip
-            by_future[future] = task
+        by_future = self._submitted(client, tasks, topic)
         outcomes: dict[str, crew.Outcome[Task, BuiltVariant]] = {}
         with crew.signals_raise():
             try:
@@ -161,6 +135,41 @@ class Cluster:
                 client.cancel([future for future in waiting if not future.done()], force=True)
                 client.unsubscribe_topic(topic)
         return outcomes
+
+    def _prepare(self, client: Any, stream: events.Stream) -> None:
+        """Wait for the first worker; refuse workers that cannot build; tell the author of an open scheduler."""
+        if not client.nthreads():
+            stream(events.Note(text=f"the cluster at {self._address} has no worker yet: waiting for one"))
+        try:
+            client.wait_for_workers(1, timeout=FIRST_WORKER)
+        except (TimeoutError, OSError) as error:
+            raise ConfigurationError(
+                [f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
+                 f"`dask worker {self._address}`."]
+            ) from error  # fmt: skip
+        check_versions(client.get_versions()["workers"])
+        check(client.run(_probe()))
+        client.register_plugin(_one_at_a_time(), name=RESOURCE)
+        if not str(client.scheduler.address).startswith(SECURE):
+            stream(events.Note(text=f"{client.scheduler.address} {OPEN_TO_ALL}"))
+
+    def _submitted(self, client: Any, tasks: Sequence[Task], topic: str) -> dict[Any, Task]:
+        """Send the project, and give the scheduler each task; workers report on ``topic``. Return future -> task."""
+        self._sent = self._packaging.travelling()
+        packed = pack(self._config, self._sent)
+        digest = hashlib.sha256(packed).hexdigest()
+        # A task, not scattered data: the scheduler can run it again if the worker with its result is lost.
+        bundle = client.submit(bytes, packed, key=f"torch-ext-project-{digest}", pure=True)
+        by_future = {}
+        for task in tasks:
+            task.log.unlink(missing_ok=True)
+            order = Order(name=task.name, environ=self._environ, topic=topic, builder=builder(), sources=digest)
+            future = client.submit(
+                build_entry, order, bundle, key=f"{task.name}-{uuid.uuid4()}", pure=False,
+                retries=RETRIES, resources={RESOURCE: 1},
+            )  # fmt: skip
+            by_future[future] = task
+        return by_future
 
     def _outcome(self, task: Task, future: Any, key: str, stream: events.Stream) -> crew.Outcome[Task, BuiltVariant]:
         try:

@@ -102,29 +102,34 @@ def built_in(
             finally:
                 ended.set()
                 follower.join()
-        recorded = list(events.read(work / events.FILE)) if (work / events.FILE).is_file() else []
-        log = "".join(
-            Path(event.log).read_text(encoding="utf-8", errors="replace")
-            for _, event in recorded
-            if isinstance(event, (events.Done, events.Failed)) and event.log and Path(event.log).is_file()
-        )
-        failed = [event.message for _, event in recorded if isinstance(event, events.Failed)]
-        wheels = sorted(out.glob("*.whl"))
-        if done.returncode or not wheels:
-            error = failed[0] if failed else process.tail(f"{done.stdout}\n{done.stderr}")
-            return {"error": error, "log": log}
-        finished = [dataclasses.asdict(event) for _, event in recorded if isinstance(event, events.Done)]
-        return {
-            "error": None,
-            "log": log,
-            "name": wheels[0].name,
-            "wheel": wheels[0].read_bytes(),
-            "done": finished[0] if finished else {},
-        }
+        return _result(done, work, out)
     except Stopped:
         return {"error": "stopped", "log": ""}
     finally:
         shutil.rmtree(out, ignore_errors=True)
+
+
+def _result(done: process.Completed, work: Path, out: Path) -> dict[str, Any]:
+    """Return what the client gets of a build that ended: its error and its log, or the wheel and the event of it."""
+    recorded = [event for _, event in events.read(work / events.FILE)] if (work / events.FILE).is_file() else []
+    log = "".join(
+        Path(event.log).read_text(encoding="utf-8", errors="replace")
+        for event in recorded
+        if isinstance(event, (events.Done, events.Failed)) and event.log and Path(event.log).is_file()
+    )
+    wheels = sorted(out.glob("*.whl"))
+    if done.returncode or not wheels:
+        failed = [event.message for event in recorded if isinstance(event, events.Failed)]
+        error = failed[0] if failed else process.tail(f"{done.stdout}\n{done.stderr}")
+        return {"error": error, "log": log}
+    finished = [dataclasses.asdict(event) for event in recorded if isinstance(event, events.Done)]
+    return {
+        "error": None,
+        "log": log,
+        "name": wheels[0].name,
+        "wheel": wheels[0].read_bytes(),
+        "done": finished[0] if finished else {},
+    }
 
 
 def _unpacked(folder: Path, digest: str, packed: bytes) -> Path:
