@@ -14,14 +14,14 @@ from hatch_torch_ext import cmake
 from hatch_torch_ext.base import resources
 from hatch_torch_ext.cmake import sharing
 from hatch_torch_ext.config import CMakeConfig, Config
-from hatch_torch_ext.values import Environment, Interpreter, Setup
+from hatch_torch_ext.values import Environment, Interpreter, PreparedEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from hatch_torch_ext.cmake.sharing import Clients, Share, Turn
-    from hatch_torch_ext.values import Entry, InstallTree, Sdk, Toolchain
+    from hatch_torch_ext.values import Entry, InstallTree, Sdk, Setup, Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
 """The requirement of the wheels that have a compiler for CUDA 13.0."""
@@ -107,6 +107,17 @@ class Workbench:
     entry: Entry = ENTRY
     reports: list[str] = field(default_factory=list)
 
+    @property
+    def prepared(self) -> PreparedEntry:
+        """Return the entry as it is before its tools are found."""
+        return PreparedEntry(
+            entry=self.entry,
+            config=self.config,
+            environment=self.environment,
+            sdk=self.sdk,
+            folder=self.work / self.entry.folder,
+        )
+
     def build(self, package: str, **changes: object) -> InstallTree:
         """Build one of tests/packages; ``changes`` go into the configuration."""
         return cmake.build(self.setup(package, **changes), slots=Fixed(jobs=1), report=self.reports.append)
@@ -114,11 +125,5 @@ class Workbench:
     def setup(self, package: str, **changes: object) -> Setup:
         """Return the build of one of tests/packages; ``changes`` go into the configuration."""
         given = {"source": self.config.root / package, **changes}
-        return Setup(
-            entry=self.entry,
-            config=replace(self.config, **given),  # type: ignore[arg-type]
-            environment=self.environment,
-            sdk=self.sdk,
-            toolchain=self.toolchain,
-            folder=self.work / self.entry.folder,
-        )
+        config = replace(self.config, **given)  # type: ignore[arg-type]
+        return replace(self.prepared, config=config).with_tools(self.toolchain)

@@ -37,7 +37,7 @@ def crossed(thin: Workbench, arm64: Path, tmp_path: Path, monkeypatch: pytest.Mo
     entry = replace(thin.entry, machine="aarch64", variables=(("torch", "2.13"), ("machine", "aarch64")))
     thin.entry = entry
     environment = replace(thin.environment, interpreter=replace(thin.environment.interpreter, include=tmp_path))
-    thin.environment = environments.for_machine(environment, "aarch64", None, data=tmp_path)
+    thin.environment = environments.for_machine(environment, Cross(machine="aarch64"), data=tmp_path)
     return thin
 
 
@@ -47,9 +47,7 @@ def built(bench: Workbench, folder: Path, cmake: str, ops: str = OPS, *, cross: 
     (folder / "CMakeLists.txt").write_text(HEAD + cmake, encoding="utf-8")
     (folder / "ops.cpp").write_text(ops, encoding="utf-8")
     bench.config = replace(bench.config, root=folder, source=folder, cross=() if cross is None else (cross,))
-    bench.toolchain = toolchain.find(
-        bench.entry, bench.config, bench.environment, bench.sdk, work=bench.work, report=bench.reports.append
-    )
+    bench.toolchain = toolchain.find(bench.prepared, report=bench.reports.append)
     bench.toolchain = replace(bench.toolchain, cache=None)
     return bench.build(".", source=folder).prefix / "libops.so"
 
@@ -190,7 +188,7 @@ def test_a_module_runs_on_the_other_machine(
         interpreter=replace(crossed.environment.interpreter, machine="x86_64"),
     )
     cross = Cross(machine="aarch64", python=str(arm64 / "root"))
-    crossed.environment = environments.for_machine(here, "aarch64", cross, data=tmp_path)
+    crossed.environment = environments.for_machine(here, cross, data=tmp_path)
     find = "find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)\n"
     if pybind11:
         hints = site_packages / "pybind11" / "share" / "cmake"

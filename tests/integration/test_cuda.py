@@ -18,7 +18,7 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.elf import fatbin
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Environment, Interpreter, Sdk, Setup
+from hatch_torch_ext.values import Environment, Interpreter, PreparedEntry, Sdk
 from workbench import Fixed
 
 if TYPE_CHECKING:
@@ -49,8 +49,18 @@ class Bench:
 
     def tools(self, config: Config, name: str = "matrix.2.11", cuda: str | None = None) -> Toolchain:
         """Return the toolchain that is found for the entry ``name`` that declares ``cuda``."""
+        return toolchain.find(self.prepared(config, name, cuda), report=print)
+
+    def prepared(self, config: Config, name: str, cuda: str | None) -> PreparedEntry:
+        """Return the entry as it is before its tools are found."""
         entry = _entry(name, cuda)
-        return toolchain.find(entry, config, self.environment, self.sdk, work=self.work(config), report=print)
+        return PreparedEntry(
+            entry=entry,
+            config=config,
+            environment=self.environment,
+            sdk=self.sdk,
+            folder=self.work(config) / entry.folder,
+        )
 
     def work(self, config: Config) -> Path:
         """Return the folder of all entries."""
@@ -60,15 +70,7 @@ class Bench:
         self, config: Config, tools: Toolchain | None = None, name: str = "matrix.2.11", cuda: str | None = None
     ) -> InstallTree:
         """Return what the project installs, as an entry that declares ``cuda``."""
-        entry = _entry(name, cuda)
-        setup = Setup(
-            entry=entry,
-            config=config,
-            environment=self.environment,
-            sdk=self.sdk,
-            toolchain=tools or self.tools(config, name, cuda),
-            folder=self.work(config) / entry.folder,
-        )
+        setup = self.prepared(config, name, cuda).with_tools(tools or self.tools(config, name, cuda))
         return cmake.build(setup, slots=Fixed(jobs=1), report=print)
 
 
@@ -341,7 +343,7 @@ def test_a_cuda_12_toolkit_given_by_the_option(bench: Bench, cuda12: Path) -> No
     assert "libcudart.so.12" in needed(tree.prefix / "libkernels.so")
 
 
-@pytest.mark.performs("take a newer toolkit of CUDA")
+@pytest.mark.performs("use a newer toolkit of CUDA")
 @pytest.mark.slow
 def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> None:
     """Nvcc 12.4 has no `--compress-mode`: an error with its version, before anything is compiled."""
@@ -349,7 +351,7 @@ def test_compression_needs_an_nvcc_that_has_it(bench: Bench, cuda12: Path) -> No
     tools = bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12), cuda_compress="size"))
     assert tools.toolkit_problem == (
         "option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
-        f"12.4.131 ({cuda12}/bin/nvcc): remove the option, or take a newer toolkit of CUDA 12"
+        f"12.4.131 ({cuda12}/bin/nvcc): remove the option, or use a newer toolkit of CUDA 12"
     )
     assert bench.tools(bench.config("cuda_plain", cuda_home=str(cuda12))).toolkit is not None
 

@@ -20,7 +20,16 @@ from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.config import CMakeConfig, Config, Cross
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import cuda, tools
-from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Sdk, Tool, Toolchain, Toolkit
+from hatch_torch_ext.values import (
+    CompilerCache,
+    Environment,
+    Interpreter,
+    PreparedEntry,
+    Sdk,
+    Tool,
+    Toolchain,
+    Toolkit,
+)
 from workbench import CUDA13
 
 ENTRY = values.entry(name="matrix.2.11", torch_requirement="torch==2.11.*")
@@ -123,12 +132,21 @@ class Machine:
         self.system = folder / "usr-local"
         self.environment = environment
         self.config = config
-        self.said: list[str] = []
+        self.reports: list[str] = []
+
+    def prepared(self, torch_cuda: str | None = "13.0", **options: object) -> PreparedEntry:
+        """Return an entry for a torch of that CUDA."""
+        return PreparedEntry(
+            entry=ENTRY,
+            config=replace(self.config, **options),  # type: ignore[arg-type]
+            environment=self.environment,
+            sdk=sdk(torch_cuda),
+            folder=self.environment.prefix,
+        )
 
     def find(self, torch_cuda: str | None = "13.0", **options: object) -> Toolchain:
         """Return the toolchain for a torch of that CUDA."""
-        config = replace(self.config, **options)  # type: ignore[arg-type]
-        return toolchain.find(ENTRY, config, self.environment, sdk(torch_cuda), report=self.said.append)
+        return toolchain.find(self.prepared(torch_cuda, **options), report=self.reports.append)
 
     def cuda(self, torch_cuda: str = "13.0", **options: object) -> Toolkit:
         """Return the toolkit, which must be found."""
@@ -200,19 +218,19 @@ def test_a_tool_without_a_package_is_found_in_the_environment(machine: Machine) 
     [("cmake", "3.22.1", "3.26"), ("ninja", "1.10.2", "1.11"), ("patchelf", "0.15.0", "0.17.2")],
 )
 def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minimum: str) -> None:
-    """Said up front: the tool, its version and path, what is needed, and what to write."""
+    """The message has the tool, its version and path, the version that is needed, and what to write."""
     path = package(machine.environment, name, version)
     with pytest.raises(ToolchainError) as failure:
         machine.find(None)
     assert str(failure.value) == (
         f"matrix.2.11: {name} {version} ({path}) is too old: {minimum} or newer is needed. Raise `{name}` in the "
-        f"environment's dependencies to `{name}>={minimum}`, or take it out: hatch-torch-ext installs its own"
+        f"environment's dependencies to `{name}>={minimum}`, or remove it: hatch-torch-ext installs its own"
     )
     (requirement,) = re.findall(r"`(\S+>=\S+)`", str(failure.value))
     raised = replace(machine.environment, site_packages=machine.environment.site_packages / "raised")
     newer = package(raised, name, requirement.partition(">=")[2], "bin/{name}")
     for environment, expected in ((raised, True), (raised, False)):
-        if not expected:  # taken out
+        if not expected:  # removed
             for info in environment.site_packages.glob("*.dist-info"):
                 shutil.rmtree(info)
         machine.environment = replace(environment, bin=environment.site_packages / "none")
@@ -221,7 +239,7 @@ def test_tools_that_are_too_old(machine: Machine, name: str, version: str, minim
 
 
 def test_a_tool_of_the_system_that_is_too_old_gives_way(machine: Machine) -> None:
-    """If the environment is the system's Python, a tool beside it that is too old is passed over for the hook's."""
+    """If the environment is the system's Python, the hook's own tool is used instead of one that is too old."""
     path = script(machine.environment.bin / "cmake", "echo cmake version 3.25.1")
     assert machine.find(None).cmake.path != path
 
@@ -249,9 +267,9 @@ def test_a_tool_that_does_not_run(machine: Machine) -> None:
 
 def test_a_tool_that_is_nowhere(environment: Environment) -> None:
     """Neither in the environment, nor beside us, nor the system's: the message says what to add."""
-    need = tools.RequiredTool(name="no-tool", minimum="1.0")
+    required = tools.RequiredTool(name="no-tool", minimum="1.0")
     with pytest.raises(ToolchainError) as failure:
-        tools.packaged(need, entry="matrix.2.11", environment=environment)
+        tools.packaged(required, entry="matrix.2.11", environment=environment)
     assert str(failure.value) == (
         f"matrix.2.11: no-tool is neither in the entry's environment ({environment.prefix}) nor among the packages "
         "of hatch-torch-ext: add `no-tool>=1.0` to the environment's dependencies, or install what a build needs, "
@@ -279,23 +297,25 @@ def test_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cxx_names_no_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """CXX is what to correct, or to unset where the machine has a compiler: nothing was searched for, or on PATH."""
 
-    def said(cxx: Path | str) -> str:
+    def message(cxx: Path | str) -> str:
         monkeypatch.setenv("CXX", str(cxx))
         with pytest.raises(ToolchainError) as failure:
             machine.find(None)
         return str(failure.value)
 
-    usual = f"Correct CXX, or `unset CXX`, which takes {shutil.which('c++')}"
-    assert said("/nonexistent/g++") == f"matrix.2.11: CXX names `/nonexistent/g++`, which is not there. {usual}"
-    assert said("ccache no-such") == f"matrix.2.11: CXX names `no-such`, which is not on PATH. {usual}"
+    usual = f"Correct CXX, or `unset CXX`, to use {shutil.which('c++')}"
+    assert message("/nonexistent/g++") == f"matrix.2.11: CXX names `/nonexistent/g++`, which does not exist. {usual}"
+    assert message("ccache no-such") == f"matrix.2.11: CXX names `no-such`, which is not on PATH. {usual}"
     locked = machine.config.root / "locked"
     locked.touch(mode=0o600)
-    assert said(locked) == (f"matrix.2.11: CXX names `{locked}`, which may not be run (`chmod +x` allows it). {usual}")
+    assert message(locked) == (
+        f"matrix.2.11: CXX names `{locked}`, which is not executable (`chmod +x` makes it so). {usual}"
+    )
     monkeypatch.delenv("CXX")
     assert machine.find(None).cxx.path.name == "c++"
     monkeypatch.setenv("PATH", str(machine.config.root))
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
-    assert said("/no/g++").endswith(f" Correct CXX, or install one: {tools._how_to_install({})}")
+    assert message("/no/g++").endswith(f" Correct CXX, or install one: {tools._how_to_install({})}")
 
 
 def test_the_compiler_is_described(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,8 +334,8 @@ def test_the_hatch_environment_names_compiler_and_toolkit(machine: Machine, monk
     """``env-vars`` of the entry's environment override the variables of the process."""
     monkeypatch.setenv("CXX", "no-such-compiler")
     home = toolkit(machine.config.root / "home", "13.0")
-    given = replace(ENTRY, env_vars=(("CXX", "c++"), ("CUDA_HOME", str(home))))
-    found = toolchain.find(given, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
+    entry = replace(ENTRY, env_vars=(("CXX", "c++"), ("CUDA_HOME", str(home))))
+    found = toolchain.find(replace(machine.prepared(), entry=entry), report=print)
     assert found.cxx.path.name == "c++"
     assert found.toolkit is not None
     assert (found.toolkit.source, found.toolkit.root) == ("CUDA_HOME", home)
@@ -359,7 +379,7 @@ def test_launchers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         machine.find(None, compiler_launcher="fastcache")
     assert str(failure.value) == (
         "matrix.2.11: option `compiler-launcher` names `fastcache`, which is not on PATH: install it, or set the "
-        "option to `auto` (ccache or sccache where there, else a fetched ccache) or `none`"
+        "option to `auto` (ccache or sccache if it is on PATH, else a fetched ccache) or `none`"
     )
     for value in re.findall(r"`(auto|none)`", str(failure.value)):
         assert machine.find(None, compiler_launcher=value).cache == {"auto": CompilerCache(program=ccache)}.get(value)
@@ -461,10 +481,10 @@ def test_no_toolkit_at_all(machine: Machine) -> None:
         "CMake asks for CUDA, but no nvcc was found for torch's CUDA 13.0. Add "
         '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*" to'
     )
-    assert not [line for line in machine.said if "CUDA" in line]
+    assert not [line for line in machine.reports if "CUDA" in line]
     declared = replace(ENTRY, backend=Backend("cuda", "13.0"))
-    toolchain.find(declared, machine.config, machine.environment, sdk("13.0"), report=machine.said.append)
-    assert machine.said[-1] == "no CUDA toolkit, which CUDA sources would need"
+    toolchain.find(replace(machine.prepared(), entry=declared), report=machine.reports.append)
+    assert machine.reports[-1] == "no CUDA toolkit, which CUDA sources would need"
     assert "without CUDA" in (machine.find(None).toolkit_problem or "")
 
 
@@ -497,19 +517,19 @@ def test_wheels_below_a_folder_with_spaces(machine: Machine) -> None:
     work = machine.config.root / "my project"
 
     def find(work: Path) -> Toolchain:
-        return toolchain.find(ENTRY, machine.config, machine.environment, sdk("13.0"), work=work, report=print)
+        return toolchain.find(replace(machine.prepared(), folder=work), report=print)
 
     found = find(work)
     assert found.toolkit_problem is not None
     assert found.toolkit_problem.startswith(
-        "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the wheels' one would be "
-        f"in {work}"
+        "CMake cannot link with a CUDA toolkit in a folder that has spaces in its name, and the one from wheels would "
+        f"be in {work}"
     )
     assert found.toolkit_problem.endswith("/cuda: move the project to a folder without spaces")
     assert find(work.with_name("my-project")).toolkit is not None
 
 
-@pytest.mark.performs("take a newer CUDA toolkit")
+@pytest.mark.performs("use a newer CUDA toolkit")
 @pytest.mark.parametrize("where", ["CXX", "CUDAHOSTCXX", "cmake.define"])
 def test_a_host_compiler_that_nvcc_does_not_support(
     where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
@@ -533,7 +553,7 @@ def test_a_host_compiler_that_nvcc_does_not_support(
     )
     assert machine.problem(**options) == (
         f"nvcc 13.0.55 ({nvcc}) supports GNU up to 13, but the C++ compiler is GNU 16.0.0 ({path}): set "
-        f"{setting}, which is here, or take a newer CUDA toolkit"
+        f"{setting}, which is installed, or use a newer CUDA toolkit"
     )
     home = toolkit(machine.config.root / "newer", "13.1", gnu=16)
     assert machine.cuda(cuda_home=str(home), **options).host == path
@@ -541,9 +561,9 @@ def test_a_host_compiler_that_nvcc_does_not_support(
     assert machine.cuda(**options).host == older
 
 
-@pytest.mark.performs("take the setting out")
-def test_a_host_compiler_that_is_taken_all_the_same(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nvcc's own flag for it is honoured; one that is not there is a setting to take out."""
+@pytest.mark.performs("remove the setting")
+def test_a_host_compiler_that_is_used_all_the_same(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nvcc's own flag for it is honoured; the setting that names one that does not exist is to be removed."""
     toolkit(machine.system / "cuda-13.0", "13.0", gnu=13)
     path = script(machine.config.root / "g++-16", "echo '#define __GNUC__ 16'")
     monkeypatch.setenv("CUDAHOSTCXX", str(path))
@@ -552,7 +572,7 @@ def test_a_host_compiler_that_is_taken_all_the_same(machine: Machine, monkeypatc
     monkeypatch.setenv("CUDAHOSTCXX", "/no/g++")
     assert machine.problem() == (
         "the host compiler for CUDA, `/no/g++` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), does not exist: install it, or "
-        "take the setting out"
+        "remove the setting"
     )
     monkeypatch.delenv("CUDAHOSTCXX")
     assert machine.cuda().host == machine.find(None).cxx.path
@@ -567,11 +587,11 @@ def test_architectures_of_the_option_and_of_torch(machine: Machine) -> None:
     default = machine.cuda()
     assert [arch.name for arch in default.archs] == ["7.5", "8.0", "9.0+PTX"]
     assert default.described()[1] == (
-        "GPU architectures 7.5 8.0 9.0+PTX, from what torch's wheels for CUDA 13.0 hold, as far as nvcc "
-        "13.0 has it, with PTX of the newest"
+        "GPU architectures 7.5 8.0 9.0+PTX, from those of torch's wheels for CUDA 13.0 that nvcc 13.0 supports, with "
+        "PTX of the newest"
     )
-    # That is told where CMake uses the toolkit, and not before.
-    assert not [line for line in machine.said if "nvcc" in line or "CUDA" in line]
+    # That is reported if CMake uses the toolkit, and not before.
+    assert not [line for line in machine.reports if "nvcc" in line or "CUDA" in line]
 
 
 @pytest.mark.performs("set TORCH_CUDA_ARCH_LIST")
@@ -587,7 +607,7 @@ def test_an_architecture_that_this_nvcc_does_not_have(machine: Machine, arch: st
     # A build on a user's machine has no hatch environment, and that variable in place of the option.
     problem = machine.problem(archs=(("", ("8.0", arch)),), environment="")
     assert problem.endswith("or set TORCH_CUDA_ARCH_LIST to what it has")
-    (had,) = re.findall(r"it has ([^;]+)\. Take", problem)
+    (had,) = re.findall(r"it has ([^;]+)\. Use", problem)
     assert machine.cuda(archs=(("", tuple(had.split(", "))),), environment="").archs[-1].name == "9.0"
 
 
@@ -656,7 +676,7 @@ def test_a_toolkit_compiles_for_another_machine_by_its_part_for_it(crossing: Mac
 
 
 def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing: Machine, tmp_path: Path) -> None:
-    """The parts of several wheels become one; after one is taken out, or is elsewhere, no link of it is left."""
+    """The parts of several wheels become one; no link to a part remains after it is removed, or is elsewhere."""
     wheels = part(toolkit(crossing.environment.site_packages / "nvidia" / "cu13", "13.0"))
     programs(wheels)
     parts = []
@@ -668,9 +688,8 @@ def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing
             file.write_text(str(number))
 
     def root(*folders: Path) -> Path:
-        found = toolchain.find(
-            ENTRY, crossing.config, crossing.environment, replace(sdk("13.0"), toolkit_parts=folders), report=print
-        )
+        prepared = replace(crossing.prepared(), sdk=replace(sdk("13.0"), toolkit_parts=folders))
+        found = toolchain.find(prepared, report=print)
         assert found.toolkit is not None, found.toolkit_problem
         return found.toolkit.root
 
@@ -683,7 +702,7 @@ def test_a_toolkit_of_wheels_has_its_part_for_another_machine_in_wheels(crossing
         (parts[int(name[-1])] / "nvidia" / "cu13" / "include" / "nv").rmdir()
     assert root(*parts) == made
     assert sorted(path.name for path in (made / "include" / "nv").iterdir()) == ["0"]
-    found = toolchain.find(ENTRY, crossing.config, crossing.environment, sdk("13.0"), report=print)
+    found = crossing.find()
     assert found.toolkit_problem is not None
     assert found.toolkit_problem.startswith(f"the part for aarch64 of the CUDA toolkit in {wheels} is incomplete: ")
 
@@ -695,8 +714,8 @@ def test_the_words_of_a_cross_compiler_are_nvccs_host_compilers_own(crossing: Ma
     part(root / "targets" / "sbsa-linux")
     sysroot = arm64 / "root"
     host = crossing.cuda("12.8", cross=(Cross(machine="aarch64", sysroot=str(sysroot)),)).host
-    said = subprocess.run([host, "-dM", "-E", "-x", "c++", "/dev/null"], check=True, capture_output=True, text=True)
-    assert "#define __aarch64__ 1" in said.stdout
+    macros = subprocess.check_output([host, "-dM", "-E", "-x", "c++", "/dev/null"], text=True)
+    assert "#define __aarch64__ 1" in macros
     assert f"--sysroot={sysroot}" in host.read_text()
 
 
@@ -714,7 +733,7 @@ def test_nvccs_flags_of_the_process_for_this_machine_are_left_out(
         ("NVCC_APPEND_FLAGS", "-Xcompiler=-DA"),
         ("NVCC_PREPEND_FLAGS", "-lineinfo"),
     )
-    assert "NVCC_PREPEND_FLAGS: -ccbin=/usr/bin/g++ is not for aarch64, and is left out here" in crossing.said
+    assert "NVCC_PREPEND_FLAGS: -ccbin=/usr/bin/g++ is not for aarch64, and is left out here" in crossing.reports
 
 
 def test_a_cross_compiler_that_nvcc_does_not_support(crossing: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -725,7 +744,7 @@ def test_a_cross_compiler_that_nvcc_does_not_support(crossing: Machine, monkeypa
     (part(root / "targets" / "sbsa-linux") / "include" / "crt" / "host_config.h").write_text(HOST_CONFIG.format(gnu=5))
     assert crossing.problem("12.8").endswith(
         "install aarch64-linux-gnu-g++-5 and set the option `cross.aarch64.cxx` to "
-        '"aarch64-linux-gnu-g++-5", or take a newer CUDA toolkit'
+        '"aarch64-linux-gnu-g++-5", or use a newer CUDA toolkit'
     )
 
 
@@ -739,39 +758,39 @@ def test_no_toolkit_compiles_for_x86_on_another_machine(crossing: Machine, monke
     )
 
 
-@pytest.mark.performs("Set CXX to another one", 'set `ignore` to ["static-runtime"]')
+@pytest.mark.performs("Set CXX to another compiler", 'set `ignore` to ["static-runtime"]')
 def test_a_compiler_that_links_the_cpp_runtime_statically(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CASE 123: it is reported before anything is compiled, with the line that takes another compiler."""
+    """CASE 123: it is reported before anything is compiled, with the line that sets another compiler."""
     real = shutil.which("g++")
     static = script(tmp_path / "bin" / "g++", f'exec {real} "$@" -static-libstdc++')
     monkeypatch.setenv("CXX", str(static))
     with pytest.raises(ToolchainError) as caught:
         machine.find(None)
-    told = str(caught.value)
-    assert f"an exception ends the process; the C++ compiler {static} does it by itself. " in told
-    assert told.endswith('or set `ignore` to ["static-runtime"] to build it all the same')
-    found = re.search(r"`export CXX=([^`]+)`", told)
+    message = str(caught.value)
+    assert f"an exception ends the process; the C++ compiler {static} does it by itself. " in message
+    assert message.endswith('or set `ignore` to ["static-runtime"] to build it all the same')
+    found = re.search(r"`export CXX=([^`]+)`", message)
     assert found is not None
     assert machine.find(None, ignore=("static-runtime",)).cxx.path == static
-    assert "does it by itself" in machine.said[0]
+    assert "does it by itself" in machine.reports[0]
     monkeypatch.setenv("CXX", found[1])
     assert machine.find(None).cxx.path == Path(found[1])
 
 
-@pytest.mark.performs("an exception ends the process. Set ")
+@pytest.mark.performs("into each library: {}. Set {}")
 def test_a_host_compiler_that_links_the_cpp_runtime_statically(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CASE 123: CMake links what has CUDA in it with nvcc's host compiler; one `export` is enough for both."""
+    """CASE 123: CMake links libraries that contain CUDA with nvcc's host compiler; one `export` sets both."""
     toolkit(machine.system / "cuda", "13.0")
     real = shutil.which("g++")
     static = script(tmp_path / "bin" / "g++", f'exec {real} "$@" -static-libstdc++')
     monkeypatch.setenv("CUDAHOSTCXX", str(static))
-    told = machine.problem()
-    assert told.startswith(f"nvcc's host compiler {static} links the C++ runtime (libstdc++) into each library")
-    setting = re.search(r"Set CUDAHOSTCXX=(\S+)$", told)
+    problem = machine.problem()
+    assert problem.startswith(f"nvcc's host compiler {static} links the C++ runtime (libstdc++) into each library")
+    setting = re.search(r"Set CUDAHOSTCXX=(\S+)$", problem)
     assert setting is not None
     assert machine.cuda(ignore=("static-runtime",)).host == static
     monkeypatch.setenv("CXX", str(static))
@@ -784,14 +803,14 @@ def test_a_host_compiler_that_links_the_cpp_runtime_statically(
     assert machine.cuda().host == Path(setting[1])
 
 
-@pytest.mark.performs("Take -static-libstdc++ out")
+@pytest.mark.performs("Remove -static-libstdc++ from it")
 @pytest.mark.parametrize("variable", ["LDFLAGS", "CXXFLAGS"])
 def test_flags_that_link_the_cpp_runtime_statically(
     variable: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CASE 72: the variables that CMake takes flags from are named; without the flag it is right."""
     monkeypatch.setenv(variable, "-O1 -static-libstdc++ -Wl,--exclude-libs,ALL")
-    with pytest.raises(ToolchainError, match=r"CXXFLAGS or LDFLAGS says so. Take -static-libstdc.. out of it"):
+    with pytest.raises(ToolchainError, match=r"CXXFLAGS or LDFLAGS causes it. Remove -static-libstdc.. from it"):
         machine.find(None)
     monkeypatch.setenv(variable, "-O1 -Wl,--exclude-libs,ALL")
     machine.find(None)
@@ -812,7 +831,8 @@ def test_without_another_compiler_the_message_says_how_to_install_one(tmp_path: 
     real = shutil.which("g++")
     static = script(tmp_path / "g++", f'exec {real} "$@" -static-libstdc++')
     tool = Tool(path=static, version="GNU 12")
-    with pytest.raises(ToolchainError, match=r"Install another: .*g.*; build in a manylinux image, or set `ignore`"):
-        tools.check_runtime(tool, (), entry="e", environ={"PATH": str(tmp_path)}, ignored=False, report=print)
-    clear = Tool(path=Path(str(real)), version="GNU 12")
-    tools.check_runtime(clear, (), entry="e", environ={"PATH": str(tmp_path)}, ignored=False, report=print)
+    problem = tools.static_runtime(tool, (), {"PATH": str(tmp_path)})
+    assert problem is not None
+    assert re.search(r"Install another: .*g.*; build in a manylinux image$", problem)
+    dynamic = Tool(path=Path(str(real)), version="GNU 12")
+    assert tools.static_runtime(dynamic, (), {"PATH": str(tmp_path)}) is None

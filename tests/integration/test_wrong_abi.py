@@ -12,7 +12,7 @@ from hatch_torch_ext import audit, cmake, repair, toolchain
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports
-from hatch_torch_ext.values import Setup
+from hatch_torch_ext.values import PreparedEntry
 from workbench import Fixed
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
     """The cause from only the symbols; with exports available also the proof, and the release that would do."""
     config = Config(root=SOURCE, package="wrong_abi", package_dir=SOURCE, source=SOURCE, compiler_launcher="none")
     sdk = sdk_environment.acquire(ENTRY, environment)
-    tools = toolchain.find(ENTRY, config, environment, sdk, work=tmp_path, report=print)
-    setup = Setup(
-        entry=ENTRY, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=tmp_path / ENTRY.folder
+    prepared = PreparedEntry(
+        entry=ENTRY, config=config, environment=environment, sdk=sdk, folder=tmp_path / ENTRY.folder
     )
+    setup = prepared.with_tools(toolchain.find(prepared, report=print))
     tree = cmake.build(setup, slots=Fixed(jobs=1), report=print)
     built = repair.repair(setup, tree, report=print)
     remember(sdk, tmp_path / "older")

@@ -548,8 +548,8 @@ def test_arguments_of_the_compiler(setup: Setup, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ToolchainError) as caught:
         tools.compiler(entry="e", environ={"CXX": f"{sys.executable} '-DA=b c'"})
     assert str(caught.value) == (
-        "e: CXX has the argument `-DA=b c`, and CMake cannot pass on one with quotes, spaces or the like: put it into "
-        "CXXFLAGS"
+        "e: CXX has the argument `-DA=b c`, but CMake cannot pass on an argument with quotes, spaces or similar "
+        "characters: put it into CXXFLAGS"
     )
     moved = {"CXX": sys.executable, "CXXFLAGS": "'-DA=b c'"}
     assert tools.compiler(entry="e", environ=moved).arguments == ()

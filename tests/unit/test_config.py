@@ -312,7 +312,7 @@ def test_cross_compilers_by_machine(project: Path) -> None:
         python="/p/{python}",
     )
     found = parse(project, text)
-    assert (found.cross_for("aarch64"), found.cross_for("x86_64")) == (expected, None)
+    assert (found.cross_for("aarch64"), found.cross_for("x86_64")) == (expected, config.Cross(machine="x86_64"))
     wrong = (
         "cross.arm64 = {}\n[cross.aarch64]\ncxx = 1\ncpp = 'g++'\npython = '{version}'\n[cross.x86_64]\nsysroot = ''"
     )

@@ -44,10 +44,9 @@ def python_of(root: Path, machine: str) -> None:
 
 
 def test_own_machine_changes_nothing(tmp_path: Path) -> None:
-    """An entry without a machine, or of this one, has the environment as it is."""
+    """An entry for this machine has the environment as it is."""
     here = environment(tmp_path)
-    assert environments.for_machine(here, None, None, data=tmp_path) is here
-    assert environments.for_machine(here, "x86_64", None, data=tmp_path) is here
+    assert environments.for_machine(here, Cross(machine="x86_64"), data=tmp_path) is here
 
 
 def test_headers_of_debian_are_joined(tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ def test_headers_of_debian_are_joined(tmp_path: Path) -> None:
     python_of(tmp_path / "debian", "aarch64")
     cross = Cross(machine="aarch64", python=str(tmp_path / "{python}").replace("{python}", "debian"))
     for _ in range(2):
-        there = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path / "work")
+        there = environments.for_machine(environment(tmp_path), cross, data=tmp_path / "work")
     assert there.cross
     assert there.interpreter.machine == "aarch64"
     assert there.interpreter.ext_suffix == ".cpython-311-aarch64-linux-gnu.so"
@@ -69,10 +68,10 @@ def test_headers_of_another_machine_are_not_taken(tmp_path: Path) -> None:
     """Debian's headers of x86-64 do not serve aarch64: a compile ends with an error that names the package."""
     python_of(tmp_path / "debian", "x86_64")
     cross = Cross(machine="aarch64", sysroot=str(tmp_path / "debian"))
-    include = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include
+    include = environments.for_machine(environment(tmp_path), cross, data=tmp_path).interpreter.include
     said = (include / "Python.h").read_text()
     assert said.startswith(
-        "#error The headers of Python 3.11 for aarch64 are not here: install libpython3.11-dev:arm64"
+        "#error The headers of Python 3.11 for aarch64 are not installed: install libpython3.11-dev:arm64"
     )
     assert "cross.aarch64.python" in said
     assert (include / "patchlevel.h").read_text() == '#define PY_VERSION "3.11.2"\n'  # what CMake reads
@@ -85,15 +84,13 @@ def test_headers_of_a_prefix(tmp_path: Path) -> None:
     for name in ("Python.h", "pyconfig.h"):
         (include / name).touch()
     cross = Cross(machine="aarch64", python=f"{tmp_path}/python-{{python}}")
-    assert (
-        environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include == include
-    )
+    assert environments.for_machine(environment(tmp_path), cross, data=tmp_path).interpreter.include == include
 
 
 def test_a_named_folder_without_headers_is_told(tmp_path: Path) -> None:
     """The option names a folder that has none: the error of what includes them names it, not the option to set."""
     cross = Cross(machine="aarch64", python=f"{tmp_path}/none-{{python}}")
-    include = environments.for_machine(environment(tmp_path), "aarch64", cross, data=tmp_path).interpreter.include
+    include = environments.for_machine(environment(tmp_path), cross, data=tmp_path).interpreter.include
     said = (include / "Python.h").read_text()
     assert said == (
         f"#error The headers of Python 3.11 for aarch64 are not in {tmp_path}/none-3.11, which the option "
@@ -107,9 +104,9 @@ case "$*" in *-dM*) printf '#define %s 1\\n' __aarch64__ __GNUC__ __GNUC_MINOR__
 """
 
 
-@pytest.mark.performs(": correct it, or take it out; the C compiler beside")
+@pytest.mark.performs(": correct it, or remove it to use the C compiler beside")
 def test_a_c_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program of `cross.aarch64.cc` is looked for before any work; corrected, or taken out, one is found."""
+    """The program of `cross.aarch64.cc` is looked for before any work; corrected, or removed, one is found."""
     for name in "aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc":
         (tmp_path / name).write_text(COMPILER)
         (tmp_path / name).chmod(0o755)
@@ -123,12 +120,12 @@ def test_a_c_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monk
 
     (tmp_path / "p").mkdir()
     (tmp_path / "CMakeLists.txt").touch()
-    for name, where in ("no-such-gcc", "on PATH"), ("/no/such/gcc", "there"):
+    for name, where in ("no-such-gcc", "is not on PATH"), ("/no/such/gcc", "does not exist"):
         with pytest.raises(ToolchainError) as caught:
             found(f"{name} -O1")
         assert str(caught.value) == (
-            f"e: option `cross.aarch64.cc` names `{name}`, which is not {where}: correct it, or take it out; the C "
-            "compiler beside the C++ compiler is used then"
+            f"e: option `cross.aarch64.cc` names `{name}`, which {where}: correct it, or remove it to use the C "
+            "compiler beside the C++ compiler"
         )
     for right in "aarch64-linux-gnu-gcc -O1", None:
         assert found(right) == tmp_path / "aarch64-linux-gnu-gcc"

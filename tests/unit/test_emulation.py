@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QEMU = (
-    "qemu for aarch64 is not here: `apt-get install qemu-user-static` (Debian, Ubuntu) or `dnf install "
+    "qemu for aarch64 is not installed: `apt-get install qemu-user-static` (Debian, Ubuntu) or `dnf install "
     "qemu-user-static` (Fedora)"
 )
 LIBRARIES = (
-    "there is no C library of aarch64 to run Python with: `apt-get install libstdc++6-arm64-cross` (Debian, Ubuntu), "
-    "or name a sysroot by the option `cross.aarch64.sysroot`"
+    "there is no C library of aarch64, with which Python runs: `apt-get install libstdc++6-arm64-cross` (Debian, "
+    "Ubuntu), or name a sysroot by the option `cross.aarch64.sysroot`"
 )
 
 
@@ -33,10 +34,10 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "_has_linker", lambda root: root.is_relative_to(tmp_path) and found(root))
 
 
-def problems(cross: Cross | None) -> list[str]:
+def problems(cross: Cross) -> list[str]:
     """Return what lacks to run Python 3.11 of aarch64."""
     with pytest.raises(ConfigurationError) as caught:
-        machines.find("aarch64", "3.11", cross)
+        machines.find("3.11", cross)
     return list(caught.value.problems)
 
 
@@ -53,7 +54,7 @@ def test_nothing_is_there() -> None:
         "no Python for aarch64 is configured: set the option `cross.aarch64.python` to the folder of one, with its "
         "interpreter"
     )
-    assert problems(None) == [QEMU, python]
+    assert problems(Cross(machine="aarch64")) == [QEMU, python]
 
 
 def test_the_folder_has_no_python(tmp_path: Path) -> None:
@@ -67,16 +68,14 @@ def test_the_folder_has_no_python(tmp_path: Path) -> None:
 
 @pytest.mark.performs("or name a sysroot by the option")
 def test_the_c_library_is_missing(tmp_path: Path) -> None:
-    """A Python alone does not run: its C library may lie beside it, in the sysroot, or where Debian has it."""
+    """Python needs its C library, which may be beside it, in the sysroot, or in Debian's folder."""
     program(tmp_path / "root" / "usr" / "bin" / "python3.11")
     program(tmp_path / "bin" / "qemu-aarch64")
     cross = Cross(machine="aarch64", python=str(tmp_path / "root"))
     assert problems(cross) == [LIBRARIES]
     (tmp_path / "sysroot" / "lib").mkdir(parents=True)
     (tmp_path / "sysroot" / "lib" / "ld-linux-aarch64.so.1").touch()
-    found = machines.find(
-        "aarch64", "3.11", Cross(machine="aarch64", python=cross.python, sysroot=str(tmp_path / "sysroot"))
-    )
+    found = machines.find("3.11", replace(cross, sysroot=str(tmp_path / "sysroot")))
     assert (found.qemu, found.libraries) == (tmp_path / "bin" / "qemu-aarch64", tmp_path / "sysroot")
 
 
@@ -84,4 +83,4 @@ def test_qemu_is_what_the_kernel_runs_such_programs_by(tmp_path: Path) -> None:
     """Binfmt names the program, wherever it is."""
     program(tmp_path / "elsewhere" / "qemu")
     (tmp_path / "qemu-aarch64").write_text(f"enabled\ninterpreter {tmp_path}/elsewhere/qemu\nflags: OCF\n")
-    assert QEMU not in problems(None)
+    assert QEMU not in problems(Cross(machine="aarch64"))

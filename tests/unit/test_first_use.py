@@ -39,12 +39,12 @@ def test_a_compiler_is_installed_as_the_distribution_does(release: str, command:
     assert conda == "`conda install -c conda-forge cxx-compiler`"
 
 
-def test_a_user_without_nvcc_is_told_what_to_install(tmp_path: Path) -> None:
+def test_a_user_without_nvcc_learns_what_to_install(tmp_path: Path) -> None:
     """A user has no matrix to add anything to: from CUDA 13 on pip has nvcc, before it the distribution."""
     config = Config(root=tmp_path, package_dir=tmp_path, environment="")
     assert cudafit.remedy(config, "13.0") == (
-        'Install one: `pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"`, or set CUDA_HOME to the folder of a '
-        "CUDA 13 toolkit that is there"
+        'Install one: `pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"`, or set CUDA_HOME to the folder of an '
+        "installed CUDA 13 toolkit"
     )
     assert "package `cuda-toolkit-12-8` of its repositories for apt, dnf and zypper" in cudafit.remedy(config, "12.8")
     assert "hatch environment" in cudafit.remedy(Config(root=tmp_path, package_dir=tmp_path), "13.0")

@@ -93,7 +93,7 @@ def _subject(built: BuiltVariant, setup: Setup, tree: InstallTree) -> Subject:
         frees_gil=python.frees_gil(config.root, config.source, setup.folder.parent) if free_threaded else None,
         beside=_beside(built, sdk),
         provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
-        sysroot=Path(cross.sysroot) if cross is not None and cross.sysroot is not None else None,
+        sysroot=Path(cross.sysroot) if cross.sysroot is not None else None,
         build_dirs=tuple(str(folder) for folder in tree.build_dirs),
     )
 

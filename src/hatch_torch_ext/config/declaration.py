@@ -143,9 +143,9 @@ class Config:
     archs_source: str = ""
     """Where ``archs`` come from if not from the option: the GPUs of this machine, or a variable."""
 
-    def cross_for(self, machine: str | None) -> kinds.Cross | None:
-        """Return the options `cross` for ``machine``, or None."""
-        return next((each for each in self.cross if each.machine == machine), None)
+    def cross_for(self, machine: str) -> kinds.Cross:
+        """Return the options `cross` for ``machine``; none of them is set if the author has no such table."""
+        return next((each for each in self.cross if each.machine == machine), kinds.Cross(machine=machine))
 
     environment: str = option(
         "environment",
@@ -278,7 +278,7 @@ class Config:
         section=COMPILED,
         default="auto",
         says='`"auto"`',
-        sentence='`"auto"` takes ccache or sccache where there, else fetches a ccache; `"none"`; or a '
+        sentence='`"auto"` uses ccache or sccache if it is on PATH, else fetches a ccache; `"none"`; or a '
         "program, by name or path",
         variable="HATCH_TORCH_EXT_COMPILER_LAUNCHER",
         affects="machine",

@@ -1,8 +1,8 @@
-"""Another machine: the headers of its Python, for which modules are compiled; and environments that qemu runs.
+"""Other machines: the headers of their Python, with which modules are compiled, and environments that qemu runs.
 
-Of an environment with another machine's Python, ``python`` is a script, so callers need not know. A virtual environment
-is identified by the path of its ``python``, which qemu passes on: installers run that Python to learn what it is, and
-take wheels for its machine.
+In such an environment ``python`` is a script that starts the other machine's Python by qemu. Python identifies a
+virtual environment by the path of its ``python``, which qemu passes on. So installers that run ``python`` learn its
+machine, and install wheels for it.
 """
 
 from __future__ import annotations
@@ -25,102 +25,100 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hatch_torch_ext.config import Cross
-    from hatch_torch_ext.values import Environment, Interpreter
+    from hatch_torch_ext.values import Environment
 
 
-def for_machine(environment: Environment, machine: str | None, cross: Cross | None, *, data: Path) -> Environment:
-    """Return ``environment`` for compiling for ``machine`` (None: this one); ``cross`` are the author's options for it.
+def for_machine(environment: Environment, cross: Cross, *, data: Path) -> Environment:
+    """Return ``environment`` for compiling for the machine of ``cross``, the author's options for it.
 
-    If its Python's headers are missing, a stand-in ``Python.h`` is written below ``data``; its ``#error`` names the
-    package to install.
+    If the headers of its Python are missing, a substitute ``Python.h`` is written below ``data``; its ``#error`` names
+    the package to install.
     """
-    here = environment.interpreter
-    if machine is None or machine == here.machine:
+    here, machine = environment.interpreter, cross.machine
+    if machine == here.machine:
         return environment
     major, minor = here.version.split(".")[:2]
     name = f"python{major}.{minor}{'t' if here.tag.endswith('t') else ''}"
-    include = headers(name, machine, cross, data=data)
-    there = replace(
+    include = headers(name, cross, data=data)
+    interpreter = replace(
         here,
         machine=machine,
         ext_suffix=f".cpython-{here.tag.removeprefix('cp')}-{machine}-linux-gnu.so",
-        include=include if include is not None else _stand_in(name, here, machine, _named(name, cross), data),
+        include=include if include is not None else _substitute_headers(name, here.version, cross, data=data),
     )
-    return replace(environment, interpreter=there, cross=True, modules=include is not None)
+    return replace(environment, interpreter=interpreter, cross=True, modules=include is not None)
 
 
-def headers(name: str, machine: str, cross: Cross | None, *, data: Path) -> Path | None:
-    """Return the folder of ``Python.h`` of the Python ``name`` (``python3.11``) for ``machine``, or None.
+def headers(name: str, cross: Cross, *, data: Path) -> Path | None:
+    """Return the folder of ``Python.h`` of the Python ``name`` (``python3.11``) for the machine, or None.
 
     Debian keeps the ``pyconfig.h`` of each machine apart from the shared headers: they are joined below ``data``. A
     folder with a single ``pyconfig.h`` counts as that machine's only if the author named the folder.
     """
     for root, named in _roots(name, cross):
-        for place in (root / "usr" / "include" / name, root / "include" / name):
-            own = place.parent / f"{machine}-linux-gnu" / name / "pyconfig.h"
-            if not (place / "Python.h").is_file():
+        for folder in (root / "usr" / "include" / name, root / "include" / name):
+            pyconfig = folder.parent / f"{cross.machine}-linux-gnu" / name / "pyconfig.h"
+            if not (folder / "Python.h").is_file():
                 continue
-            if own.is_file():
-                return _joined(place, own, data / "environments" / f"{name}-{machine}")
-            if named and (place / "pyconfig.h").is_file() and not _chooses(place / "pyconfig.h"):
-                return place
+            if pyconfig.is_file():
+                return _join_headers(folder, pyconfig, data / "environments" / f"{name}-{cross.machine}")
+            if named and (folder / "pyconfig.h").is_file() and not _is_for_several(folder / "pyconfig.h"):
+                return folder
     return None
 
 
-def _roots(name: str, cross: Cross | None) -> Iterator[tuple[Path, bool]]:
+def _roots(name: str, cross: Cross) -> Iterator[tuple[Path, bool]]:
     """Yield the folders to search, and whether the author named them."""
-    if (folder := _named(name, cross)) is not None:
+    if (folder := _named_folder(name, cross)) is not None:
         yield folder, True
-    if cross is not None and cross.sysroot is not None:
+    if cross.sysroot is not None:
         yield Path(cross.sysroot), True
     yield Path("/"), False
 
 
-def _named(name: str, cross: Cross | None) -> Path | None:
+def _named_folder(name: str, cross: Cross) -> Path | None:
     """Return the folder that the option `cross.<machine>.python` names for that Python, or None."""
-    if cross is None or cross.python is None:
+    if cross.python is None:
         return None
     return Path(cross.python.replace("{python}", name.removeprefix("python")))
 
 
-def _chooses(pyconfig: Path) -> bool:
-    """Return whether it is Debian's, which includes that of the machine, depending on macros."""
+def _is_for_several(pyconfig: Path) -> bool:
+    """Return whether it is Debian's, which includes that of one machine or another, depending on macros."""
     return (
         re.search(r"include\s*<[\w.-]+-linux-gnu/", pyconfig.read_text(encoding="utf-8", errors="replace")) is not None
     )
 
 
-def _joined(place: Path, pyconfig: Path, folder: Path) -> Path:
-    """Copy the headers of ``place``, with ``pyconfig``, into a folder of that name.
+def _join_headers(folder: Path, pyconfig: Path, target: Path) -> Path:
+    """Copy the headers in ``folder``, with ``pyconfig``, into a folder called ``target`` with a hash; return it.
 
-    Links would not do, as compilers resolve them.
+    They are not linked: compilers resolve links.
     """
-    content = [str(place).encode(), pyconfig.read_bytes(), (place / "patchlevel.h").read_bytes()]
-    made = folder.with_name(f"{folder.name}-{hashlib.sha256(bytes(1).join(content)).hexdigest()[:12]}")
-    if not made.is_dir():
-        made.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
-            new = Path(scratch) / made.name
-            shutil.copytree(place, new)
+    content = [str(folder).encode(), pyconfig.read_bytes(), (folder / "patchlevel.h").read_bytes()]
+    joined = target.with_name(f"{target.name}-{hashlib.sha256(bytes(1).join(content)).hexdigest()[:12]}")
+    if not joined.is_dir():
+        joined.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=joined.parent) as scratch:
+            new = Path(scratch) / joined.name
+            shutil.copytree(folder, new)
             shutil.copyfile(pyconfig, new / "pyconfig.h")
             with contextlib.suppress(OSError):  # another entry made it at the same time
-                new.rename(made)
-    return made
+                new.rename(joined)
+    return joined
 
 
-def _stand_in(name: str, here: Interpreter, machine: str, named: Path | None, data: Path) -> Path:
-    """Return a folder whose ``Python.h`` stops compiling with the remedy; CMake finds a Python there nevertheless.
-
-    ``named`` is the folder that the option `cross.<machine>.python` names, which has none of them.
-    """
+def _substitute_headers(name: str, version: str, cross: Cross, *, data: Path) -> Path:
+    """Return a folder in which CMake finds a Python of ``version``; its ``Python.h`` is an error with the remedy."""
+    machine, named = cross.machine, _named_folder(name, cross)
     folder = data / "environments" / f"{name}-{machine}-missing"
     folder.mkdir(parents=True, exist_ok=True)
     debian = f"lib{name}-dev:{DEBIAN[machine]}"
     missing = f"The headers of Python {name.removeprefix('python')} for {machine} are not"
     if named is None:
         message = (
-            f"{missing} here: install {debian} (Debian, Ubuntu), or unpack it with `dpkg -x` and name the folder by "
-            f"the option cross.{machine}.python"
+            f"{missing} installed: install {debian} (Debian, Ubuntu), or unpack it with `dpkg -x` and name the folder "
+            f"by the option cross.{machine}.python"
         )
     else:
         message = (
@@ -128,7 +126,7 @@ def _stand_in(name: str, here: Interpreter, machine: str, named: Path | None, da
             f"or usr/include/{name}/Python.h): name the folder into which {debian} was unpacked"
         )
     atomic.update(folder / "Python.h", f"#error {message}\n")
-    atomic.update(folder / "patchlevel.h", f'#define PY_VERSION "{here.version}"\n')
+    atomic.update(folder / "patchlevel.h", f'#define PY_VERSION "{version}"\n')
     atomic.update(folder / "pyconfig.h", '#include "Python.h"\n')
     return folder
 
@@ -147,20 +145,21 @@ class Emulated:
     python: Path
 
 
-def find(machine: str, version: str, cross: Cross | None) -> Emulated:
-    """Return what runs Python ``version`` (``3.11``) of ``machine``.
+def find(version: str, cross: Cross) -> Emulated:
+    """Return what runs Python ``version`` (``3.11``) of the machine of ``cross``.
 
     Raises ``ConfigurationError`` if something is missing.
     """
-    problems = []
+    machine = cross.machine
+    problems: list[str] = []
     qemu = _qemu(machine)
     if qemu is None:
         problems.append(
-            f"qemu for {machine} is not here: `apt-get install qemu-user-static` (Debian, Ubuntu) or `dnf install "
-            "qemu-user-static` (Fedora)"
+            f"qemu for {machine} is not installed: `apt-get install qemu-user-static` (Debian, Ubuntu) or `dnf "
+            "install qemu-user-static` (Fedora)"
         )
-    root = cross.python.replace("{python}", version) if cross is not None and cross.python is not None else None
-    python = next(filter(Path.is_file, _pythons(Path(root), version)), None) if root is not None else None
+    root = _named_folder(f"python{version}", cross)
+    python = next(filter(Path.is_file, _pythons(root, version)), None) if root is not None else None
     if root is None:
         problems.append(
             f"no Python for {machine} is configured: set the option `cross.{machine}.python` to the folder of one, "
@@ -168,10 +167,10 @@ def find(machine: str, version: str, cross: Cross | None) -> Emulated:
         )
     elif python is None:
         problems.append(f"the option `cross.{machine}.python` names {root}, which has no `bin/python{version}`")
-    libraries = next(filter(_has_linker, _libraries(machine, root, cross)), None)
+    libraries = next(filter(_has_linker, _libraries(root, cross)), None)
     if python is not None and libraries is None:
         problems.append(
-            f"there is no C library of {machine} to run Python with: `apt-get install "
+            f"there is no C library of {machine}, with which Python runs: `apt-get install "
             f"libstdc++6-{DEBIAN.get(machine, machine)}-cross` (Debian, Ubuntu), or name a sysroot by the option "
             f"`cross.{machine}.sysroot`"
         )
@@ -189,8 +188,7 @@ def make(folder: Path, emulated: Emulated, version: str) -> None:
         f"home = {emulated.python.parent}\ninclude-system-site-packages = false\nversion = {version}\n",
         encoding="utf-8",
     )
-    words = [emulated.qemu, "-L", emulated.libraries]
-    run = shlex.join(map(str, words))
+    run = shlex.join(map(str, [emulated.qemu, "-L", emulated.libraries]))
     python = programs / "python"
     python.write_text(f'#!/bin/sh\nexec {run} -0 "$0" {shlex.quote(str(emulated.python))} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
@@ -222,12 +220,12 @@ def _pythons(root: Path, version: str) -> Iterator[Path]:
     yield from (root / folder / "bin" / f"python{version}" for folder in ("usr", "usr/local", "."))
 
 
-def _libraries(machine: str, root: str | None, cross: Cross | None) -> Iterator[Path]:
+def _libraries(root: Path | None, cross: Cross) -> Iterator[Path]:
     if root is not None:
-        yield Path(root)
-    if cross is not None and cross.sysroot is not None:
+        yield root
+    if cross.sysroot is not None:
         yield Path(cross.sysroot)
-    yield Path(f"/usr/{machine}-linux-gnu")
+    yield Path(f"/usr/{cross.machine}-linux-gnu")
 
 
 def _has_linker(root: Path) -> bool:

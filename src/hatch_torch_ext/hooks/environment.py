@@ -6,7 +6,7 @@ import platform
 import shutil
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hatch.env.plugin.interface import EnvironmentInterface
 from hatch.env.virtual import VirtualEnvironment
@@ -15,9 +15,6 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.config import kinds
 from hatch_torch_ext.config.options import Options
 from hatch_torch_ext.environments import machines
-
-if TYPE_CHECKING:
-    from hatch_torch_ext.config import Cross
 
 
 class MachineEnvironment(VirtualEnvironment):
@@ -46,7 +43,7 @@ class MachineEnvironment(VirtualEnvironment):
         Raises ``OSError``, as hatch expects, when something for it is missing.
         """
         try:
-            return machines.find(str(self.machine), self.version, self._cross())
+            return machines.find(self.version, self._cross(str(self.machine)))
         except ConfigurationError as error:
             raise OSError("; ".join(error.problems)) from error
 
@@ -77,8 +74,8 @@ class MachineEnvironment(VirtualEnvironment):
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def _cross(self) -> Cross | None:
-        """Return the options `cross` of the build hook for this machine. Raises ``ConfigurationError``."""
+    def _cross(self, machine: str) -> kinds.Cross:
+        """Return the options `cross` of the build hook for ``machine``. Raises ``ConfigurationError``."""
         build: dict[str, Any] = self.metadata.hatch.config.get("build", {})
         tables = [build.get("targets", {}).get("wheel", {}), build]
         raw: dict[str, Any] = next(filter(None, (each.get("hooks", {}).get("torch-ext") for each in tables)), {})
@@ -86,4 +83,5 @@ class MachineEnvironment(VirtualEnvironment):
         found = kinds.CROSS.read(Options(raw=raw, problems=problems), "cross") or ()
         if problems:
             raise ConfigurationError(problems)
-        return next((kinds.below(Path(str(self.root)), each) for each in found if each.machine == self.machine), None)
+        options = next((each for each in found if each.machine == machine), kinds.Cross(machine=machine))
+        return kinds.below(Path(str(self.root)), options)

@@ -18,7 +18,7 @@ from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.remote import pipfiles, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, fetch, thin
-from hatch_torch_ext.values import Setup
+from hatch_torch_ext.values import PreparedEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +62,8 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     environment = environments.without_torch(
         entry, data=work, uv=Path(uv.find()), installer=settings.for_uv(environ), report=report
     )
-    environment = environments.for_machine(environment, entry.machine, config.cross_for(entry.machine), data=work)
+    if entry.machine is not None:
+        environment = environments.for_machine(environment, config.cross_for(entry.machine), data=work)
     sdk = thin.acquire(
         entry,
         environment.interpreter,
@@ -99,10 +100,8 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
     step("configure")
     torch_sdk.check(entry, sdk, removal=environment.removal)
     sdk = torch_sdk.narrowed(entry, sdk)
-    tools = toolchain.find(entry, config, environment, sdk, work=work, report=report)
-    setup = Setup(
-        entry=entry, config=config, environment=environment, sdk=sdk, toolchain=tools, folder=work / entry.folder
-    )
+    prepared = PreparedEntry(entry=entry, config=config, environment=environment, sdk=sdk, folder=work / entry.folder)
+    setup = prepared.with_tools(toolchain.find(prepared, report=report))
     tree = cmake.build(setup, slots=slots, report=report, check_plan=files.check)
     step("repair")
     built = repair.repair(setup, tree, report=report)
@@ -123,7 +122,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
         built=built,
         environment=environment,
         sdk=sdk,
-        toolchain=tools,
+        toolchain=setup.toolchain,
         warnings=warnings,
         peak=slots.peak,
         cached=slots.counts,

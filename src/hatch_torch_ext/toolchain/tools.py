@@ -25,18 +25,20 @@ from hatch_torch_ext.facts.content import has_cpp_runtime
 from hatch_torch_ext.values import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.values import Environment
 
 COMPILERS = ("c++", "g++", "clang++")
 LAUNCHERS = ("ccache", "sccache")
 TIMEOUT = 60.0  # seconds, for a program that only prints its version
+STATIC_RUNTIME = "torch loads another copy, so streams write no numbers, and an exception ends the process"
+"""What happens if the C++ runtime is linked into a library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredTool:
-    """A tool that is in the Python package of the same name, and the oldest version that suffices."""
+    """A tool that is in the Python package of the same name, and the oldest version that works."""
 
     name: str
     minimum: str
@@ -47,34 +49,34 @@ NINJA = RequiredTool(name="ninja", minimum="1.11")
 PATCHELF = RequiredTool(name="patchelf", minimum="0.17.2")  # older ones damage files whose program headers they move
 
 
-def packaged(need: RequiredTool, *, entry: str, environment: Environment) -> Tool:
-    """Return the tool of the entry's environment, else the hook's own, else the system's if it is new enough.
+def packaged(required: RequiredTool, *, entry: str, environment: Environment) -> Tool:
+    """Return the tool of the entry's environment, else the hook's own, else that of the system if it is new enough.
 
     Raises ``ToolchainError`` if there is none, or if the environment's package is too old.
     """
+    name, minimum = required.name, required.minimum
     old: Tool | None = None
-    for path, declared in _candidates(need.name, environment):
+    for path, from_package in _candidates(name, environment):
         tool = Tool(path=path, version=_version(path, entry))
-        if Version(tool.version) >= Version(need.minimum):
+        if Version(tool.version) >= Version(minimum):
             return tool
         old = old or tool
-        if declared:
+        if from_package:
             break
     if old is not None:
         raise ToolchainError(
             entry,
-            f"{need.name} {old.version} ({old.path}) is too old: {need.minimum} or newer is needed. Raise "
-            f"`{need.name}` in the environment's dependencies to `{need.name}>={need.minimum}`, or take "
-            "it out: hatch-torch-ext installs its own",
+            f"{name} {old.version} ({old.path}) is too old: {minimum} or newer is needed. Raise `{name}` in the "
+            f"environment's dependencies to `{name}>={minimum}`, or remove it: hatch-torch-ext installs its own",
         )
-    if (system := shutil.which(need.name)) is not None:  # new enough, so the front end installs none
+    if (system := shutil.which(name)) is not None:  # new enough, so the front end installs none
         tool = Tool(path=Path(system), version=_version(Path(system), entry))
-        if Version(tool.version) >= Version(need.minimum):
+        if Version(tool.version) >= Version(minimum):
             return tool
     raise ToolchainError(
         entry,
-        f"{need.name} is neither in the entry's environment ({environment.prefix}) nor among the packages of "
-        f"hatch-torch-ext: add `{need.name}>={need.minimum}` to the environment's dependencies, or install "
+        f"{name} is neither in the entry's environment ({environment.prefix}) nor among the packages of "
+        f"hatch-torch-ext: add `{name}>={minimum}` to the environment's dependencies, or install "
         "what a build needs, with the command `pip install 'hatch-torch-ext[build]'`",
     )
 
@@ -83,27 +85,27 @@ def _candidates(name: str, environment: Environment) -> Iterator[tuple[Path, boo
     """Yield programs, the best first, and whether each is from a Python package.
 
     If the environment is the system's Python, its folder of programs is /usr/bin. The author did not choose what is
-    there, so a program that is too old is passed over for the hook's own.
+    there, so instead of a program that is too old, the hook's own is used.
     """
-    for path in _of_distribution(name, (os.fspath(environment.site_packages),)):
+    for path in _programs_of_package(name, (os.fspath(environment.site_packages),)):
         yield path, True
     if (program := environment.bin / name).is_file():
         yield program, False
-    for path in _own(name, tuple(sys.path)):
+    for path in _own_programs(name, tuple(sys.path)):
         yield path, True
 
 
 @cache
-def _own(name: str, path: tuple[str, ...]) -> tuple[Path, ...]:
+def _own_programs(name: str, path: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the programs of the package in this Python's own environment."""
-    return tuple(_of_distribution(name, path))
+    return tuple(_programs_of_package(name, path))
 
 
-def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
+def _programs_of_package(name: str, folders: Sequence[str]) -> Iterator[Path]:
     """Yield the programs called ``name`` that the Python package ``name`` installed.
 
-    Programs go before scripts that start them: a script needs its own interpreter, and PATH. ``pip install
-    --target`` puts programs into ``bin`` of its folder, and leaves in RECORD where they would be in an environment.
+    Programs come before the scripts that start them: a script needs its own interpreter, and PATH. ``pip install
+    --target`` puts programs into ``bin`` of its folder, but RECORD names the paths that they have in an environment.
     """
     for distribution in distributions(name=name, path=list(folders)):
         # Read here: ``files`` leaves out what is not where RECORD says, from Python 3.12 on.
@@ -111,8 +113,8 @@ def _of_distribution(name: str, folders: Sequence[str]) -> Iterator[Path]:
         listed = [PurePosixPath(row[0]) for row in csv.reader(line for line in lines if f"bin/{name}" in line)]
         files = [file for file in listed if file.name == name and file.parent.name == "bin"]
         for file in sorted(files, key=lambda file: "data" not in file.parts):
-            for place in (file, f"bin/{name}"):
-                path = Path(os.path.normpath(str(distribution.locate_file(place))))
+            for candidate in (file, f"bin/{name}"):
+                path = Path(os.path.normpath(str(distribution.locate_file(candidate))))
                 if os.access(path, os.X_OK):
                     yield path
                     break
@@ -130,7 +132,7 @@ def _version(path: Path, entry: str) -> str:
 
 
 def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
-    """Return the C++ compiler: ``CXX`` if it is set, else the machine's; ``version`` is like ``GNU 12.2.0``."""
+    """Return the C++ compiler, which is ``CXX`` if that is set; its ``version`` is written like ``GNU 12.2.0``."""
     named = command(environ.get("CXX", ""))
     names: Sequence[str] = named[:1] or COMPILERS
     path = next((found for name in names if (found := shutil.which(name))), None)
@@ -140,8 +142,8 @@ def compiler(*, entry: str, environ: Mapping[str, str]) -> Tool:
     if odd := next((word for word in arguments if shlex.quote(word) != word), None):
         raise ToolchainError(
             entry,
-            f"CXX has the argument `{odd}`, and CMake cannot pass on one with quotes, spaces or the like: put it into "
-            "CXXFLAGS",
+            f"CXX has the argument `{odd}`, but CMake cannot pass on an argument with quotes, spaces or similar "
+            "characters: put it into CXXFLAGS",
         )
     return Tool(path=Path(path), version=describe_compiler(Path(path), *arguments, entry=entry), arguments=arguments)
 
@@ -161,11 +163,11 @@ def _no_compiler(named: Sequence[str], environ: Mapping[str, str]) -> str:
             f"no C++ compiler was found (looked for {', '.join(COMPILERS)} on PATH). Install one: "
             f"{_how_to_install(environ)}, or set CXX to the path of one"
         )
-    there = next(filter(None, map(shutil.which, COMPILERS)), None)
-    remedy = f"`unset CXX`, which takes {there}" if there is not None else f"install one: {_how_to_install(environ)}"
+    usual = next(filter(None, map(shutil.which, COMPILERS)), None)
+    remedy = f"`unset CXX`, to use {usual}" if usual is not None else f"install one: {_how_to_install(environ)}"
     if os.path.isfile(named[0]):  # noqa: PTH113 -- no error in a folder of others
-        return f"CXX names `{named[0]}`, which may not be run (`chmod +x` allows it). Correct CXX, or {remedy}"
-    place = "is not there" if "/" in named[0] else "is not on PATH"
+        return f"CXX names `{named[0]}`, which is not executable (`chmod +x` makes it so). Correct CXX, or {remedy}"
+    place = "does not exist" if "/" in named[0] else "is not on PATH"
     return f"CXX names `{named[0]}`, which {place}. Correct CXX, or {remedy}"
 
 
@@ -192,7 +194,7 @@ def distribution(release: Path = RELEASE) -> list[str]:
 
 
 def _how_to_install(environ: Mapping[str, str], release: Path = RELEASE) -> str:
-    """Return the command of this distribution, else of the best known ones."""
+    """Return the command of this distribution, or if it is not known, those of the common ones."""
     if environ.get("CONDA_PREFIX"):
         return "`conda install -c conda-forge cxx-compiler`"
     command = next((INSTALLING[word] for word in distribution(release) if word in INSTALLING), None)
@@ -221,36 +223,20 @@ def describe_compiler(path: Path, *arguments: str, entry: str) -> str:
     raise ToolchainError(entry, f"the C++ compiler {path} is neither GCC nor Clang: set CXX to one of them")
 
 
-def check_runtime(
-    cxx: Tool,
-    flags: Sequence[str],
-    *,
-    entry: str,
-    environ: Mapping[str, str],
-    ignored: bool,
-    report: Callable[[str], None],
-) -> None:
-    """Raise ``ToolchainError`` if the compiler links the C++ runtime into libraries, by itself or by LDFLAGS.
+def static_runtime(cxx: Tool, flags: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Return the problem and its remedy if the compiler links the C++ runtime into libraries, else None.
 
-    What it compiles would then be a fault of the audit (``static-runtime``), after minutes. With ``ignored``, it is
-    only reported. ``flags`` are the compiler's own (for another machine).
+    It does so by itself, or because of CXX, CXXFLAGS or LDFLAGS. ``flags`` are those that the compiler always gets (for
+    another machine).
     """
-    given = [*cxx.arguments, *(word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, "")))]
-    if not links_runtime(cxx.path, (*flags, *given)):
-        return
-    sentence = (
-        "the C++ runtime (libstdc++) is linked into each library: beside torch, which loads another, streams write "
-        "no numbers, and an exception ends the process"
-    )
+    words = [*cxx.arguments, *(word for name in ("CXXFLAGS", "LDFLAGS") for word in _words(environ.get(name, "")))]
+    if not links_runtime(cxx.path, (*flags, *words)):
+        return None
     if not links_runtime(cxx.path, tuple(flags)):
-        who, remedy = "CXX, CXXFLAGS or LDFLAGS says so", "Take -static-libstdc++ out of it"
+        cause, remedy = "CXX, CXXFLAGS or LDFLAGS causes it", "Remove -static-libstdc++ from it"
     else:
-        who, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
-    if ignored:
-        report(f"{sentence}; {who}. {remedy}")
-        return
-    problem = f'{sentence}; {who}. {remedy}, or set `ignore` to ["static-runtime"] to build it all the same'
-    raise ToolchainError(entry, problem)
+        cause, remedy = f"the C++ compiler {cxx.path} does it by itself", _other_compiler(flags, environ)
+    return f"the C++ runtime (libstdc++) is linked into each library: {STATIC_RUNTIME}; {cause}. {remedy}"
 
 
 def _other_compiler(flags: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -259,16 +245,16 @@ def _other_compiler(flags: Sequence[str], environ: Mapping[str, str]) -> str:
     found = (shutil.which(name, path=folder) for folder in folders for name in COMPILERS)
     other = next((path for path in found if path and links_runtime(Path(path), tuple(flags)) is False), None)
     if other is not None:
-        host = environ.get("CUDAHOSTCXX")  # nvcc's, with which CMake links what has CUDA in it
+        host = environ.get("CUDAHOSTCXX")  # nvcc's host compiler, with which CMake links libraries that contain CUDA
         for_cuda = f" CUDAHOSTCXX={other}" if host and links_runtime(Path(host), ()) else ""
-        return f"Set CXX to another one: `export CXX={other}{for_cuda}`"
+        return f"Set CXX to another compiler: `export CXX={other}{for_cuda}`"
     return f"Install another: {_how_to_install(environ)}; build in a manylinux image"
 
 
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # CMake will say so
+    except ValueError:  # CMake reports it
         return []
 
 
@@ -279,7 +265,7 @@ def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
         source, library = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
         source.write_text("void torch_ext() { throw 1; }\n", encoding="ascii")
         try:
-            # In that folder: flags may write files where the compiler runs (-save-temps, -Wl,-Map=).
+            # Run in that folder: some flags write files into the working folder (-save-temps, -Wl,-Map=).
             program = compiler_path.absolute()
             run([program, "-shared", "-fPIC", source, "-o", library, *flags], cwd=Path(folder), timeout=TIMEOUT)
         except ProcessError:
@@ -294,8 +280,8 @@ def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
 def beside(compiler_path: Path, name: str) -> Path | None:
     """Return the binutils program ``name`` that belongs to the compiler, or the one on PATH, or None."""
     try:
-        answered = answer(compiler_path, f"-print-prog-name={name}", timeout=TIMEOUT).strip()
+        printed = answer(compiler_path, f"-print-prog-name={name}", timeout=TIMEOUT).strip()
     except ProcessError:
-        answered = name
-    path = shutil.which(answered or name) or shutil.which(name)
+        printed = name
+    path = shutil.which(printed or name) or shutil.which(name)
     return Path(path) if path is not None else None

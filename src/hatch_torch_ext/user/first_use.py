@@ -147,7 +147,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     from hatch_torch_ext import environments, matrix, toolchain
     from hatch_torch_ext.sdk import environment as sdk_environment
     from hatch_torch_ext.sdk import facts
-    from hatch_torch_ext.values import TorchFolders
+    from hatch_torch_ext.values import PreparedEntry, TorchFolders
 
     fallback = _fallback(request)
     project = _unpacked(request, fallback, scratch / "project")
@@ -169,7 +169,10 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
     if sdk.backend.is_gpu:
         config = _for_the_gpus(config)
-    tools = toolchain.find(entry, config, installed.environment, sdk, work=scratch / "tools", report=lambda _: None)
+    prepared = PreparedEntry(
+        entry=entry, config=config, environment=installed.environment, sdk=sdk, folder=scratch / "tools" / entry.folder
+    )
+    tools = toolchain.find(prepared, report=lambda _: None)
     key = _key(request, fallback, entry, config, sdk, tools, git=torch.git_version, python=installed)
     say(f"building for torch {torch.version}, in {cache.root}")
 

@@ -315,15 +315,32 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """All that one entry is compiled with, and the folders that this happens in; ``folder`` is its work folder."""
+class PreparedEntry:
+    """An entry that has its environment and its SDK, and needs tools; ``folder`` is its work folder."""
 
     entry: Entry
     config: Config
     environment: Environment
     sdk: Sdk
-    toolchain: Toolchain
     folder: Path
+
+    def with_tools(self, toolchain: Toolchain) -> Setup:
+        """Return the entry with the tools that compile it."""
+        return Setup(
+            entry=self.entry,
+            config=self.config,
+            environment=self.environment,
+            sdk=self.sdk,
+            folder=self.folder,
+            toolchain=toolchain,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup(PreparedEntry):
+    """All that one entry is compiled with, and the folders that this happens in."""
+
+    toolchain: Toolchain
 
     @property
     def build(self) -> Path:
