@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.config import SCHEMA
-from hatch_torch_ext.config.declaration import OPTIONS, RESERVED, SECTIONS, TABLES, Option
+from hatch_torch_ext.config.declaration import OPTIONS, RESERVED, SECTIONS, TABLES, Option, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,10 +20,10 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 VARIABLES = "Environment variables"
 
 
-def table(section: str) -> str:
+def table(section: Section) -> str:
     """Return the Markdown table of the options of a section of the page."""
     rows = [
-        f"| `{option.name}` | {option.kind.words} | {option.says} | {option.sentence} |"
+        f"| `{option.name}` | {option.kind.words} | {option.default_words} | {option.sentence} |"
         for option in OPTIONS
         if option.section == section and option.in_projects
     ]
@@ -92,7 +92,7 @@ def _properties(options: Iterable[Option]) -> dict[str, object]:
 def _description(option: Option) -> str:
     """Return the sentence without the page's links, with the default and the variable."""
     sentence = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", option.sentence)
-    text = f"{sentence[0].upper()}{sentence[1:]}. Default: {option.says}."
+    text = f"{sentence[0].upper()}{sentence[1:]}. Default: {option.default_words}."
     return f"{text} Environment variable: `{option.variable}`." if option.variable else text
 
 
@@ -103,12 +103,12 @@ def schema_text() -> str:
 
 def page(text: str) -> str:
     """Return the page with the first table under each heading of options as it is declared."""
-    for section in (*SECTIONS, VARIABLES):
-        before, heading, rest = text.partition(f"\n## {section}\n\n")
-        made = variables() if section == VARIABLES else table(section)
+    tables = {section.heading: table(section) for section in SECTIONS} | {VARIABLES: variables()}
+    for title, declared in tables.items():
+        before, heading, rest = text.partition(f"\n## {title}\n\n")
         written, _, after = rest.partition("\n\n")
-        assert written.startswith("| "), f"`## {section}` of {PAGE} does not begin with a table"
-        text = f"{before}{heading}{made}\n\n{after}"
+        assert written.startswith("| "), f"`## {title}` of {PAGE} does not begin with a table"
+        text = f"{before}{heading}{declared}\n\n{after}"
     return text
 
 

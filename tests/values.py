@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Entry
+from hatch_torch_ext.values import Entry, Matrix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 def entry(
@@ -19,3 +19,17 @@ def entry(
     found = Backend.parse(named["cuda"]) if "cuda" in named else None
     defaults = {"dependencies": (), "torch_requirement": "torch==2.8.*", "python": None, "backend": found}
     return Entry(name=name, variables=tuple(named.items()), **{**defaults, **fields})
+
+
+def matrix(
+    variables: Mapping[str, Mapping[str, str]],
+    dependencies: Mapping[str, Iterable[str]],
+    pythons: Mapping[str, str] | None = None,
+) -> Matrix:
+    """Return hatch's answer on a matrix; an entry that ``pythons`` lacks asks for no Python."""
+    return Matrix(
+        variables=variables,
+        dependencies={name: tuple(lines) for name, lines in dependencies.items()},
+        pythons={name: (pythons or {}).get(name) for name in variables},
+        env_vars=dict.fromkeys(variables, ()),
+    )

@@ -414,7 +414,7 @@ def test_a_path_that_python_cannot_read(make: Make) -> None:
     done = project.build(**ascii_alone, PYTHONUTF8="0")
     assert done.returncode == 1
     remedies = "run `export PYTHONUTF8=1`, or rename the folder"
-    assert f"is not text to this Python, which reads names of files as ascii: {remedies}" in said(done)
+    assert f"is not text for this Python, which decodes names of files as ascii: {remedies}" in said(done)
     done = project.build(**ascii_alone, PYTHONUTF8="1")
     assert done.returncode == 0, said(done)
     project.root = project.root.rename(project.root.parent / "projekt")

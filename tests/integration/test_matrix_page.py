@@ -27,7 +27,7 @@ def test_examples_are_matrices(example: str, names: list[str], tmp_path: Path) -
     """Each example, pasted into a project, gives the entries that it shows, and they can be built into one wheel."""
     (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "my-pkg"\nversion = "1"\n{example}', encoding="utf-8")
     read = environments.read(tmp_path, "matrix", project_name="my-pkg")
-    entries = declaring.expand(read.variables, read.dependencies, read.pythons, env_vars=read.env_vars)
+    entries = declaring.entries_of(read)
     hatch = tomlkit.parse(example).unwrap()["tool"]["hatch"]
     skip = hatch["build"]["targets"]["wheel"]["hooks"]["torch-ext"].get("skip", []) if "build" in hatch else []
     assert [entry.name for entry in matrix.select(entries, skip=skip)] == [f"matrix.{name}" for name in names]

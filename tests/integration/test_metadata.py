@@ -259,7 +259,7 @@ BAD = [
     ),
     pytest.param(
         [('"torch=={matrix:torch}.*"', '"torch>=2.8"'), ("torch = [", "os = [")],
-        "matrix.2.8: `torch>=2.8` does not say which release of torch it is, so the project's metadata cannot: "
+        "matrix.2.8: `torch>=2.8` does not name a release of torch, so the project's metadata cannot name it: "
         "require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "
         '"torch=={matrix:torch}.*"',
         [('"torch>=2.8"', '"torch=={matrix:torch}.*"'), ("os = [", "torch = [")],

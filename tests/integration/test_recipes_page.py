@@ -185,7 +185,7 @@ def test_both_cuda_majors(tmp_path: Path) -> None:
     (text,) = blocks("toml", BOTH_MAJORS)
     (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "my-pkg"\nversion = "1"\n{text}', encoding="utf-8")
     read = environments.read(tmp_path, "matrix", project_name="my-pkg")
-    entries = declaring.expand(read.variables, read.dependencies, read.pythons, env_vars=read.env_vars)
+    entries = declaring.entries_of(read)
     names = [entry.name for entry in matrix.select(entries)]
     assert names == [f"matrix.2.10-stable-{cuda}" for cuda in ("cpu", "cu126", "cu130")]
     assert all(entry.stable_abi for entry in entries)

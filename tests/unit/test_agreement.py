@@ -72,12 +72,12 @@ def test_entries_whose_torch_is_open_have_no_requirement() -> None:
     with pytest.raises(ConfigurationError) as caught:
         declaring.requirement([entry(None)])
     assert str(caught.value) == (
-        "None: `torch>=2.8` does not say which release of torch it is, so the project's metadata cannot: require "
+        "None: `torch>=2.8` does not name a release of torch, so the project's metadata cannot name it: require "
         'one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "torch=={matrix:torch}.*"'
     )
     fixed, pin = re.findall('require one, such as `(.*?)`.* require "(.*?)"', str(caught.value))[0]
     for variables, line in (({}, fixed), ({"torch": "2.8"}, pin.replace("{matrix:torch}", "2.8"))):
-        found = declaring.expand({"a": variables}, {"a": [line]}, {"a": None})
+        found = declaring.entries_of(values.matrix({"a": variables}, {"a": [line]}))
         assert declaring.requirement(found) == "torch>=2.8,<2.9"
 
 

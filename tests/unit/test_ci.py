@@ -92,7 +92,7 @@ def test_values_with_a_comma_or_a_space() -> None:
     entries = [entry("a-1, 2"), entry("a-1,,3"), entry("b[x]")]
     (job,) = shards.builds(entries, count=1, images={"*": "i"}, runners={"x86_64": "r"})
     globs = job["only"].split(",")
-    assert [matrix.reached(entries, [glob]) for glob in globs] == [{each.name} for each in entries]
+    assert [matrix.matching(entries, [glob]) for glob in globs] == [{each.name} for each in entries]
     assert " " not in job["only"]
     with pytest.raises(ConfigurationError, match="write a value of the matrix differently"):
         shards.builds([*entries, entry("a-1 ,2")], count=1, images={"*": "i"}, runners={"x86_64": "r"})

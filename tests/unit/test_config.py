@@ -204,7 +204,7 @@ def test_wrong_types_are_all_reported_at_once(project: Path) -> None:
     ]
 
 
-@pytest.mark.performs("is made with `Ninja`: remove it")
+@pytest.mark.performs("every build uses `Ninja`: remove it")
 def test_wrong_values_are_all_reported_at_once(project: Path) -> None:
     """One error reports every wrong value, with the values that are allowed."""
     assert parse(project, 'cmake.args = ["-GNinja", "-G", "Ninja"]').cmake.args == ("-GNinja", "-G", "Ninja")
@@ -224,7 +224,7 @@ def test_wrong_values_are_all_reported_at_once(project: Path) -> None:
         13 = ["sm_90", "compute_100f", "Hopper", "9.0"]
     """
     archs = "must be an architecture as torch writes it, such as `8.0`, `9.0a`, `10.0f`, `9.0+PTX` or `all-major`"
-    ninja = ", and every build is made with `Ninja`: remove it"
+    ninja = ", but every build uses `Ninja`: remove it"
     compress = "must be `default`, `none`, `size`, `speed` or `balance`, not `best`"
     assert problems(project, text) == [
         f"Option `sdk` {HOOK} must be `thin` or `environment`, not `thick`",
@@ -238,7 +238,7 @@ def test_wrong_values_are_all_reported_at_once(project: Path) -> None:
         f"Entry #1 of option `archs.13` {HOOK} {archs}: `9.0`, not `sm_90`",
         f"Entry #2 of option `archs.13` {HOOK} {archs}: `10.0f+PTX`, not `compute_100f`",
         f"Entry #3 of option `archs.13` {HOOK} {archs}, not `Hopper`",
-        f"Option `cuda-home` {HOOK} may hold the field `{{cuda}}` or `{{cuda_major}}`, not `{{version}}`",
+        f"Option `cuda-home` {HOOK} may contain the field `{{cuda}}` or `{{cuda_major}}`, not `{{version}}`",
         f"Option `cuda.compress` {HOOK} {compress}",
         f"Option `index-url` {HOOK} must be an address that starts with `https://`, `http://` or `file://`",
         f"Option `index-url` {HOOK} has a brace that is not part of a field such as `{{cuda}}`; correct or remove it",
@@ -320,34 +320,34 @@ def test_cross_compilers_by_machine(project: Path) -> None:
         f"Option `cross.arm64` {HOOK} must be named for a machine, `x86_64` or `aarch64`",
         f"Unknown option `cross.aarch64.cpp` {HOOK}: did you mean `cross.aarch64.cc`?",
         f"Option `cross.aarch64.cxx` {HOOK} must be a string",
-        f"Option `cross.aarch64.python` {HOOK} may hold the field `{{python}}`, not `{{version}}`",
+        f"Option `cross.aarch64.python` {HOOK} may contain the field `{{python}}`, not `{{version}}`",
         f"Option `cross.x86_64.sysroot` {HOOK} must not be empty if defined",
     ]
 
 
 @pytest.mark.performs(
     "remove the option",
-    "give the address as `hatch-torch-ext build --dask ADDRESS`",
+    "pass the address as `hatch-torch-ext build --dask ADDRESS`",
     "set the environment variable `CCACHE_MAXSIZE`",
     "set `CCACHE_MAXSIZE`",
 )
 def test_options_of_before_say_what_to_write(project: Path) -> None:
-    """An option that is gone stops the build with what takes its place, and nothing else is wrong then."""
+    """A removed option stops the build with what replaces it, and nothing else is wrong then."""
     before = "strip = false\nmax-download = '1 GB'\ncompiler-cache-size = 1\ndask = 'tcp://a:1'"
     assert sorted(problems(project, before)) == [
-        f"Option `compiler-cache-size` {HOOK} is gone: set the environment variable `CCACHE_MAXSIZE`, which ccache "
+        f"Option `compiler-cache-size` {HOOK} was removed: set the environment variable `CCACHE_MAXSIZE`, which ccache "
         "reads by itself",
-        f"Option `dask` {HOOK} is a matter of the machine that builds: give the address as `hatch-torch-ext build "
+        f"Option `dask` {HOOK} is set on the machine that builds: pass the address as `hatch-torch-ext build "
         "--dask ADDRESS`, or in the environment variable `HATCH_TORCH_EXT_DASK`",
-        f"Option `max-download` {HOOK} is gone: 8 GB for an entry is the bound for all; remove the option",
-        f'Option `strip` {HOOK} is gone: for `true` write `debug-symbols = "strip"`, for `false` '
+        f"Option `max-download` {HOOK} was removed: the limit is always 8 GB for an entry; remove the option",
+        f'Option `strip` {HOOK} was removed: for `true` write `debug-symbols = "strip"`, for `false` '
         '`debug-symbols = "keep"`',
     ]
     assert parse(project, "debug-symbols = 'keep'").debug_symbols == "keep"
     assert parse(project, "", environ={"HATCH_TORCH_EXT_DASK": "tcp://a:1"}).dask == "tcp://a:1"
     assert problems(project, "", environ={"HATCH_TORCH_EXT_COMPILER_CACHE_SIZE": "1 GB"}) == [
-        "Environment variable `HATCH_TORCH_EXT_COMPILER_CACHE_SIZE` is gone: set `CCACHE_MAXSIZE`, which ccache reads "
-        "by itself"
+        "Environment variable `HATCH_TORCH_EXT_COMPILER_CACHE_SIZE` was removed: set `CCACHE_MAXSIZE`, which ccache "
+        "reads by itself"
     ]
 
 

@@ -34,7 +34,7 @@ def package(
 def faults(root: Path, *, project: str = "my-pkg", **raw: str) -> list[str]:
     """Return the faults of `package` and `source`."""
     options = Options(raw=raw, problems=[])
-    config._package(options, root, project)
+    config._package(options, root, project, {})
     config._source(options, root)
     return options.problems
 
@@ -84,13 +84,16 @@ def test_nothing_to_be_found(tmp_path: Path) -> None:
         (tmp_path / place / "CMakeLists.txt").unlink()
 
 
-@pytest.mark.performs("name the folder that holds", "name the one that holds")
+@pytest.mark.performs("name the folder that contains", "name the one that contains")
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
-        ("nope", "is `nope`, but there is no such folder; name the one that holds CMakeLists.txt"),
+        ("nope", "is `nope`, but there is no such folder; name the one that contains CMakeLists.txt"),
         ("src", "is `src`, which has no CMakeLists.txt; create it there, or name its folder"),
-        ("csrc/CMakeLists.txt", "is `csrc/CMakeLists.txt`, which is a file; name the folder that holds CMakeLists.txt"),
+        (
+            "csrc/CMakeLists.txt",
+            "is `csrc/CMakeLists.txt`, which is a file; name the folder that contains CMakeLists.txt",
+        ),
     ],
 )
 def test_source_without_cmakelists(project: Path, source: str, fault: str) -> None:

@@ -67,12 +67,12 @@ def test_policies(value: str, expected: str | None) -> None:
     assert kinds.policy(value) == expected
 
 
-@pytest.mark.performs("leave the machine out")
+@pytest.mark.performs("remove the machine from")
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
-        ("manylinux_2_28_x86_64", ": leave the machine out of `manylinux_2_28_x86_64`, it is that of the build"),
-        ("manylinux2014_aarch64", ": leave the machine out of `manylinux2014_aarch64`, it is that of the build"),
+        ("manylinux_2_28_x86_64", ": remove the machine from `manylinux_2_28_x86_64`, it is that of the build"),
+        ("manylinux2014_aarch64", ": remove the machine from `manylinux2014_aarch64`, it is that of the build"),
         ("linux", ", not `linux`"),
         ("2.28", ", not `2.28`"),
     ],
@@ -82,7 +82,7 @@ def test_what_is_not_a_policy(value: str, remedy: str) -> None:
     with pytest.raises(ValueError, match="policy") as caught:
         kinds.policy(value)
     assert str(caught.value) == f"must be a policy such as `manylinux_2_28` or `2_28`, or `auto`{remedy}"
-    if "leave the machine out" in remedy:
+    if "remove the machine from" in remedy:
         policy = value.removesuffix("_x86_64").removesuffix("_aarch64")
         assert kinds.policy(policy) == policy
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import values
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.matrix.declaring import expand
+from hatch_torch_ext.matrix import declaring
 from hatch_torch_ext.values import RESERVED
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def test_values_that_would_not_arrive(value: str, why: str, without: str) -> Non
     """They are refused before any work, by variable, and nothing of them is printed raw; written without, they pass."""
     envs = {f"m.2.8-{value}": {"torch": "2.8", "flag": value}}
     with pytest.raises(ConfigurationError) as caught:
-        expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
+        declaring.entries_of(values.matrix(envs, {key: ["torch==2.8.*"] for key in envs}))
     (problem,) = caught.value.problems
     assert problem.endswith(f"the variable `flag` is {value!a}, which {why}; write it without")
     envs = {f"m.2.8-{without}": {"torch": "2.8", "flag": without}}
-    assert expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
+    assert declaring.entries_of(values.matrix(envs, {key: ["torch==2.8.*"] for key in envs}))
     assert problem.isprintable()
 
 
@@ -80,5 +80,5 @@ def test_values_that_would_not_arrive(value: str, why: str, without: str) -> Non
 def test_values_that_arrive(value: str) -> None:
     """Other signs are the author's business: they arrive as they are."""
     envs = {f"m.2.8-{value}": {"torch": "2.8", "flag": value}}
-    (entry,) = expand(envs, {key: ["torch==2.8.*"] for key in envs}, dict.fromkeys(envs))
+    (entry,) = declaring.entries_of(values.matrix(envs, {key: ["torch==2.8.*"] for key in envs}))
     assert entry.variable("flag") == value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,16 +26,16 @@ PIN = '"torch=={matrix:torch}.*"'
 def entries(*names: str, environment: str = "matrix", **declared: list[str]) -> tuple[Entry, ...]:
     """Return expanded entries: each name's parts are values of the variables in ``declared``, in order."""
     envs = {f"{environment}.{name}": dict(zip(declared, name.split("-"), strict=False)) for name in names}
-    dependencies = {name: (f"torch=={variables['torch']}.*", "pytest") for name, variables in envs.items()}
-    pythons = {name: variables.get("python") for name, variables in envs.items()}
-    return declaring.expand(envs, dependencies, pythons)
+    dependencies = {name: [f"torch=={variables['torch']}.*", "pytest"] for name, variables in envs.items()}
+    pythons = {name: variables["python"] for name, variables in envs.items() if "python" in variables}
+    return expand(envs, dependencies, pythons)
 
 
 def expand(
     envs: dict[str, dict[str, str]], dependencies: dict[str, list[str]], pythons: dict[str, str] | None = None
 ) -> tuple[Entry, ...]:
-    """Expand with no Python requested where ``pythons`` names none."""
-    return declaring.expand(envs, dependencies, {name: (pythons or {}).get(name) for name in envs})
+    """Return the entries of a matrix."""
+    return declaring.entries_of(values.matrix(envs, dependencies, pythons))
 
 
 def problems(
@@ -53,23 +54,13 @@ def names(found: tuple[Entry, ...]) -> list[str]:
 
 def test_entry_holds_what_the_matrix_declares() -> None:
     """Variables, dependencies and Python are kept as hatch gave them; torch, CUDA and ABI are read out of them."""
-    found = declaring.expand(
-        {
-            "matrix.py3.11-2.10-cu130-stable": {
-                "python": "3.11",
-                "torch": "2.10",
-                "cuda": "cu130",
-                "abi": "stable",
-                "x": "1",
-            }
-        },
-        {"matrix.py3.11-2.10-cu130-stable": ("Torch[opt] == 2.10.*", "pytest")},
-        {"matrix.py3.11-2.10-cu130-stable": "3.11"},
-        env_vars={"matrix.py3.11-2.10-cu130-stable": (("UV_INDEX", "x"),)},
-    )
+    name = "matrix.py3.11-2.10-cu130-stable"
+    variables = {"python": "3.11", "torch": "2.10", "cuda": "cu130", "abi": "stable", "x": "1"}
+    read = values.matrix({name: variables}, {name: ["Torch[opt] == 2.10.*", "pytest"]}, {name: "3.11"})
+    found = declaring.entries_of(replace(read, env_vars={name: (("UV_INDEX", "x"),)}))
     assert found == (
         values.entry(
-            name="matrix.py3.11-2.10-cu130-stable",
+            name=name,
             variables=(("python", "3.11"), ("torch", "2.10"), ("cuda", "cu130"), ("abi", "stable"), ("x", "1")),
             dependencies=("Torch[opt] == 2.10.*", "pytest"),
             torch_requirement="Torch[opt] == 2.10.*",
@@ -158,7 +149,7 @@ def test_requirement_that_contradicts_the_variable(value: str, requirement: str,
     "keep one",
     "keep only one",
     "make them agree",
-    "or leave `abi` out here",
+    "or remove `abi` from the ",
     "to the environment's `dependencies`",
 )
 def test_all_problems_of_all_entries_at_once() -> None:
@@ -187,12 +178,12 @@ def test_all_problems_of_all_entries_at_once() -> None:
     }
     found = problems(envs, dependencies)
     local = (
-        "m.local: the variable `cuda` is `cu128`, but the requirement `torch==2.8.0+cpu` takes torch's build for "
+        "m.local: the variable `cuda` is `cu128`, but the requirement `torch==2.8.0+cpu` installs torch's build for "
         "`cpu`; make them agree"
     )
     stable = (
-        "m.old: `abi` is `stable`, but torch 2.9 has no stable ABI to build for; take torch 2.10 or newer, or leave "
-        "`abi` out here"
+        "m.old: `abi` is `stable`, but torch 2.9 has no stable ABI to build for; use torch 2.10 or newer, or remove "
+        "`abi` from the entry"
     )
     assert found == [
         "m.broken: dependency #2 `torch=2` is not a requirement (PEP 508); correct it",
@@ -308,13 +299,13 @@ def test_nothing_selected(only: list[str], skip: list[str], said: str) -> None:
     )
 
 
-@pytest.mark.performs("take the pair out of the matrix")
+@pytest.mark.performs("remove the pair from the matrix")
 def test_torch_that_was_never_built_for_that_cuda() -> None:
     """An impossible pair is an error that lists the possible ones, unless `skip` names it; minors may differ."""
     found = entries("2.8-cu130", "2.8-cu121", "2.9-cu118", "2.14-cu118", "2.40-cu118", torch=[], cuda=[])
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(found, only=["*2.8-cu121"])
-    remedy = "take the pair out of the matrix, or name it in `skip`"
+    remedy = "remove the pair from the matrix, or name it in `skip`"
     told = [
         ("2.8", "cu130", "13.0", "12.6, 12.8, 12.9"),
         ("2.9", "cu118", "11.8", "12.6, 12.8, 13.0"),
@@ -411,7 +402,7 @@ def test_another_torch_is_built_for_this_machine() -> None:
 def test_an_installed_torch_for_cuda(names: tuple[str, ...], cuda: str | None, expected: str | None) -> None:
     """Where the matrix has entries for CUDA, what is built for an installed CUDA torch has its CUDA sources too."""
     found = entries(*names, torch=[], cuda=[])
-    made = matrix.current(matrix.common(found), torch="2.11.0", of=Backend.of_cuda(cuda))
+    made = matrix.current(matrix.common(found), torch="2.11.0", built_for=Backend.of_cuda(cuda))
     assert (made.backend.name if made.backend else None) == expected
     assert dict(made.variables).get("cuda") == {"13.0": "cu130", "cpu": "cpu", None: None}[expected]
 

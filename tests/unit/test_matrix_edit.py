@@ -63,14 +63,14 @@ CUDA: Block = {"torch": ["2.16"], "cuda": ["cpu", "cu130"]}
 )
 def test_the_release_is_added_and_the_rest_stays(before: str, block: Block, after: str) -> None:
     """Into the list of a table with the same other variables, in its order, else as a table at the end."""
-    assert coverage.added(before, KEYS, [block]) == after
+    assert coverage.add(before, KEYS, [block]) == after
     assert tomlkit.parse(after).unwrap()["envs"]["matrix"]["matrix"]
 
 
 def test_the_ends_of_the_lines_stay() -> None:
     """A file with the line ends of Windows keeps them where nothing was added."""
     text = '[[envs.matrix.matrix]]\r\ntorch = ["2.8"]\r\n'
-    assert coverage.added(text, KEYS, [NEW]) == text.replace('"2.8"', '"2.8", "2.16"')
+    assert coverage.add(text, KEYS, [NEW]) == text.replace('"2.8"', '"2.8", "2.16"')
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_the_ends_of_the_lines_stay() -> None:
 def test_what_cannot_be_edited(text: str, why: str) -> None:
     """The reason is part of the message; the text stays as it is."""
     with pytest.raises(coverage.NotEditableError) as caught:
-        coverage.added(text, KEYS, [NEW])
+        coverage.add(text, KEYS, [NEW])
     assert str(caught.value).startswith(why)

@@ -34,7 +34,7 @@ def messages(path: Path) -> Iterator[str]:
         match node:
             case ast.Expr() | ast.JoinedStr():
                 passed |= {id(child) for child in ast.iter_child_nodes(node)}
-            case ast.keyword(arg="help" | "description") | ast.Call(func=ast.Name(id="option")):
+            case ast.keyword(arg="help" | "description") | ast.Call(func=ast.Attribute(attr="option")):
                 passed |= {id(child) for child in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) not in passed and isinstance(node, (ast.Constant, ast.JoinedStr)):

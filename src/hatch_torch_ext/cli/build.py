@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.shard:
         entries = selection.expand(config, distribution=name)
-        selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
+        selected = matrix.select(entries, only=config.only, skip=config.skip, describe=selection.named)
         times = History.named(options.times, [entry.name for entry in selected], root=config.root)
         chosen = shards.split(selected, shard.count, times=times)[shard.number - 1]
         project.say(f"part {shard.number} of {shard.count}: {', '.join(entry.name for entry in chosen)}")

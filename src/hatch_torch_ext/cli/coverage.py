@@ -48,7 +48,7 @@ class Compared:
     @property
     def blocks(self) -> tuple[Block, ...]:
         """Return the tables of a matrix that serve what is new or not served."""
-        return coverage.together(block for table in self.tables for block in table.blocks)
+        return coverage.join(block for table in self.tables for block in table.blocks)
 
 
 def compare(
@@ -70,7 +70,7 @@ def compare(
     for machine in declared or [here]:
         its_entries = [entry for entry in entries if (entry.machine or here) == machine]
         tables.append(
-            coverage.compare(its_entries, found.builds, machine=machine, besides=declared, requested=requested)
+            coverage.compare(its_entries, found.builds, machine=machine, declared=declared, requested=requested)
         )
     return Compared(tables=tuple(tables), published=found)
 
@@ -89,7 +89,7 @@ def place(config: Config) -> tuple[Path, tuple[str, ...]]:
 
 def lines(config: Config, blocks: Sequence[Block]) -> tuple[str, ...]:
     """Return the lines to add to the matrix by hand."""
-    return coverage.lines(blocks, ".".join(place(config)[1]))
+    return coverage.toml_lines(blocks, ".".join(place(config)[1]))
 
 
 def parse(texts: Sequence[str]) -> tuple[str, ...]:
@@ -133,14 +133,14 @@ def add(options: argparse.Namespace, found: Project, requested: Sequence[str]) -
     if not requested:
         return Added(entries=(), file=file, before=before, after=before)
     entries = selection.expand(config, distribution=found.name)
-    selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
+    selected = matrix.select(entries, only=config.only, skip=config.skip, describe=selection.named)
     compared = compare(options, config, selected, requested=requested)
     blocks = _chosen(compared, requested)
     if not blocks:
         return Added(entries=(), file=file, before=before, after=before)
-    by_hand = coverage.lines(blocks, ".".join(keys))
+    by_hand = coverage.toml_lines(blocks, ".".join(keys))
     try:
-        edited = coverage.added(before.decode(), keys, blocks).encode()
+        edited = coverage.add(before.decode(), keys, blocks).encode()
     except (coverage.NotEditableError, UnicodeDecodeError) as error:
         raise ConfigurationError([_not_edited(file, str(error), by_hand)]) from error
     atomic.write(file, edited)

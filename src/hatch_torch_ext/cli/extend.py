@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         config = found.config
         read = parts.read_all(_wheels(options.wheels, _folder(scratch, "fetched")), folder=Path(scratch, "published"))
         entries = selection.expand(config, distribution=found.name)
-        selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
+        selected = matrix.select(entries, only=config.only, skip=config.skip, describe=selection.named)
         extension.check_all(read, {entry.machine for entry in selected if entry.machine})
         _check(read, found, Path(scratch), trusted=options.trust_sources)
         known = {entry.torch for entry in entries}
@@ -164,7 +164,7 @@ def lacking(
     names = ", ".join(part.wheel.path.name for part in read)
     verb = "serves" if len(read) == 1 else "serve"
     of_torch = [entry for entry in entries if entry.torch in requested or coverage.NEW in requested]
-    names_left = {entry.name for entry in matrix.left(entries, only=only, skip=skip)}
+    names_left = {entry.name for entry in matrix.filter_entries(entries, only=only, skip=skip)}
     allowed = [entry for entry in of_torch if entry.name in names_left]
     if of_torch and not allowed:
         left_out = ", ".join(entry.name for entry in of_torch)

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     found = project.read()
     config = found.config
     entries = selection.expand(config, distribution=found.name)
-    selected = matrix.select(entries, only=config.only, skip=config.skip, called=selection.named)
+    selected = matrix.select(entries, only=config.only, skip=config.skip, describe=selection.named)
     project.check_metadata(found, selected)
     if options.available:
         return _available(options, config, selected)

@@ -31,7 +31,7 @@ from hatch_torch_ext.config.options import HOOK, Options, alternatives
 from hatch_torch_ext.facts import project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "KNOWN",
@@ -73,7 +73,7 @@ class Selection:
 
 
 def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selection:
-    """Return which entries the hook's table ``raw`` and ``environ`` select, whatever else the table holds.
+    """Return the options by which ``raw``, the hook's table, and ``environ`` select entries; others are not checked.
 
     The project's folders need not exist: `uv sync --no-install-project` reads metadata before they are copied.
 
@@ -113,14 +113,7 @@ def parse(
     problems: list[str] = []
     options = Options(raw=raw, problems=problems)
     tables = {"": options, **{name: options.table(name) for name in TABLES}}
-    for name in RETIRED.keys() & raw.keys():
-        options.fault(name, RETIRED[name])
-    options.unknown(KNOWN, (*RESERVED, *RETIRED))
-    problems += [
-        f"Environment variable `{name}` {text}" for name, text in RETIRED_VARIABLES.items() if environ.get(name)
-    ]
-    for name in TABLES:
-        tables[name].unknown(KNOWN)
+    _check_names(tables, environ)
 
     def value(option: Option) -> object:
         table, _, name = option.name.rpartition(".")
@@ -129,7 +122,7 @@ def parse(
     values = {option.name: value(option) for option in OPTIONS}
     package, package_dir = _package(options, root, project_name, sources)
     source = _source(options, root)
-    problems += [*epoch_faults(environ), *_unreadable(root)]
+    problems += [*epoch_faults(environ), *_path_faults(root)]
 
     def fields(config: type[Config | CMakeConfig]) -> dict[str, Any]:
         return {name: values[option.name] for name, option in declared(config).items()}
@@ -140,10 +133,23 @@ def parse(
         raise ConfigurationError(problems)
     return replace(
         config,
-        compiler_launcher=_below(root, config.compiler_launcher),
-        cross=tuple(kinds.below(root, each) for each in config.cross),
+        compiler_launcher=_program(root, config.compiler_launcher),
+        cross=tuple(kinds.with_absolute_paths(each, root) for each in config.cross),
         cuda_home=config.cuda_home and os.path.join(root, config.cuda_home),  # noqa: PTH118 - a template, not yet a path
     )
+
+
+def _check_names(tables: Mapping[str, Options], environ: Mapping[str, str]) -> None:
+    """Record the options and variables that do not exist, or do not exist any more."""
+    options = tables[""]
+    for name in RETIRED.keys() & options.raw.keys():
+        options.fault(name, RETIRED[name])
+    options.unknown(KNOWN, (*RESERVED, *RETIRED))
+    for name, text in RETIRED_VARIABLES.items():
+        if environ.get(name):
+            options.problems.append(f"Environment variable `{name}` {text}")
+    for name in TABLES:
+        tables[name].unknown(KNOWN)
 
 
 def epoch_faults(environ: Mapping[str, str]) -> list[str]:
@@ -156,14 +162,14 @@ def epoch_faults(environ: Mapping[str, str]) -> list[str]:
     return [f"Environment variable `SOURCE_DATE_EPOCH` {expected}, not `{text}`{seconds}"]
 
 
-def _unreadable(root: Path) -> list[str]:
+def _path_faults(root: Path) -> list[str]:
     try:
         str(root).encode()
     except UnicodeEncodeError:
         encoding = sys.getfilesystemencoding()
         remedy = "rename the folder" if encoding == "utf-8" else "run `export PYTHONUTF8=1`, or rename the folder"
         return [
-            f"The path of the project, {escape.name(root)}, is not text to this Python, which reads names of files "
+            f"The path of the project, {escape.name(root)}, is not text for this Python, which decodes names of files "
             f"as {encoding}: {remedy}"
         ]
     return []
@@ -183,7 +189,7 @@ def _value(option: Option, name: str, table: Options, environ: Mapping[str, str]
     return option.default if value is None else value
 
 
-def _below(root: Path, program: str) -> str:
+def _program(root: Path, program: str) -> str:
     """Return the path of a program, relative to the root; a bare name is looked up later."""
     return str(root / program) if "/" in program else program
 
@@ -194,34 +200,17 @@ _SDIST = (
 )
 
 
-def _package(
-    options: Options, root: Path, project_name: str, sources: Mapping[str, str] = MappingProxyType({})
-) -> tuple[str, Path]:
+def _package(options: Options, root: Path, project_name: str, sources: Mapping[str, str]) -> tuple[str, Path]:
     """Return the package's dotted name and its folder; by default the project's name, as hatchling finds it.
 
-    If CMake installs files, the folder need not exist: the package may be among them, which is known only later. It is
-    searched for where the wheel takes it from, which ``sources`` says, as hatchling computes it from ``packages`` and
-    ``sources`` (``packages = ["python/my_pkg"]`` is ``{"python/": ""}``), in the root, and in ``src``.
+    If CMake installs files, the folder need not exist: the package may be among them, which is known only later.
     """
     named = options.string("package")
-    if named is None:
-        written = re.sub(r"[-.]", "_", project_name)
-        names = list(dict.fromkeys([written, re.sub(r"[-_.]+", "_", project_name).lower()]))
-    else:
-        names = [named]
-        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in named.split(".")):
-            options.fault("package", f"must be an import name such as `my_package` or `my.package`, not `{named}`")
-            return named, root
-    prefixes = [*((prefix, installed) for prefix, installed in sources.items() if prefix), ("", ""), ("src/", "")]
-    paths = [(name, name.replace(".", "/") + "/") for name in names]
-    folders = list(
-        dict.fromkeys(
-            (name, root / f"{prefix}{path.removeprefix(installed)}")
-            for name, path in paths
-            for prefix, installed in prefixes
-            if path.startswith(installed)
-        )
-    )
+    if named is not None and not all(part.isidentifier() and not keyword.iskeyword(part) for part in named.split(".")):
+        options.fault("package", f"must be an import name such as `my_package` or `my.package`, not `{named}`")
+        return named, root
+    names = [named] if named is not None else _package_names(project_name)
+    folders = _package_folders(root, names, sources)
     for is_package in (lambda path: (path / "__init__.py").is_file(), Path.is_dir):
         for name, folder in folders:
             if is_package(folder):
@@ -229,19 +218,39 @@ def _package(
     if _installs_files(options, root):
         return folders[-1]
     places = alternatives([folder.relative_to(root).as_posix() for _, folder in reversed(folders)])
-    if named is None and (dotted := _in_namespace(root, project_name)) is not None:
-        options.problems.append(f"No folder {places} for the package of project `{project_name}`; {dotted}")
-    elif named is None:
-        options.problems.append(
-            f"No folder {places} for the package of project `{project_name}`; create it, or name another package with "
-            f"option `package` {HOOK}{_elsewhere(root, names[-1])}"
-        )
-    else:
+    if named is not None:
         options.fault("package", f"is `{named}`, but there is no folder {places}; create it, or correct the name")
+        return names[0], root
+    remedy = _namespace_remedy(root, project_name) or (
+        f"create it, or name another package with option `package` {HOOK}{_renaming_remedy(root, names[-1])}"
+    )
+    options.problems.append(f"No folder {places} for the package of project `{project_name}`; {remedy}")
     return names[0], root
 
 
-def _in_namespace(root: Path, project_name: str) -> str | None:
+def _package_names(project_name: str) -> list[str]:
+    """Return the names that the package of a project may have."""
+    return list(dict.fromkeys([re.sub(r"[-.]", "_", project_name), re.sub(r"[-_.]+", "_", project_name).lower()]))
+
+
+def _package_folders(root: Path, names: Sequence[str], sources: Mapping[str, str]) -> list[tuple[str, Path]]:
+    """Return the packages and the folders in which each may be, in the order of the search.
+
+    The wheel takes packages from the folders in ``sources``, as hatchling computes it from its options ``packages`` and
+    ``sources`` (``packages = ["python/my_pkg"]`` is ``{"python/": ""}``), from the root, and from ``src``.
+    """
+    prefixes = [*((prefix, installed) for prefix, installed in sources.items() if prefix), ("", ""), ("src/", "")]
+    paths = [(name, name.replace(".", "/") + "/") for name in names]
+    found = [
+        (name, root / f"{prefix}{path.removeprefix(installed)}")
+        for name, path in paths
+        for prefix, installed in prefixes
+        if path.startswith(installed)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _namespace_remedy(root: Path, project_name: str) -> str | None:
     """Return the remedy for project `myns.my-pkg` with the folder ``myns/my_pkg``, which hatchling does not find."""
     dotted = project_name.replace("-", "_")
     if "." not in dotted:
@@ -260,10 +269,7 @@ _INSTALLING = re.compile(r"^\s*install\s*\(\s*(?!TARGETS|EXPORT)", re.IGNORECASE
 
 
 def _installs_files(options: Options, root: Path) -> bool:
-    """Return whether the project's CMake files install anything but targets.
-
-    What it is, CMake says after configuring.
-    """
+    """Return whether the project's CMake files install anything but targets; CMake shows later what it is."""
     named = options.raw.get("source")
     folder = root / named if isinstance(named, str) else next((f for f in (root / "csrc", root) if _is_cmake(f)), root)
     if not _is_cmake(folder):
@@ -281,14 +287,14 @@ def _is_cmake(folder: Path) -> bool:
     return (folder / "CMakeLists.txt").is_file()
 
 
-_NO_PACKAGE = ("benchmarks", "build", "docs", "examples", "scripts", "test", "tests", "tools")
+_NOT_PACKAGES = ("benchmarks", "build", "docs", "examples", "scripts", "test", "tests", "tools")
 """Folders whose ``__init__.py`` does not mark a package to ship."""
 
 
-def _elsewhere(root: Path, name: str) -> str:
-    """Return the remedy for a package whose files have another name in the folder from which CMake installs them."""
+def _renaming_remedy(root: Path, name: str) -> str:
+    """Return the remedy for a package that has another name in the sources, or an empty text."""
     found = sorted(path.parent.relative_to(root).as_posix() for path in root.glob("*/__init__.py"))
-    folders = [folder for folder in found if folder[0] not in "._" and folder not in _NO_PACKAGE]
+    folders = [folder for folder in found if folder[0] not in "._" and folder not in _NOT_PACKAGES]
     if not folders:
         return ""
     return (
@@ -323,10 +329,10 @@ def _source(options: Options, root: Path) -> Path:
             )
         elif not folder.exists():
             options.fault(
-                "source", f"is `{named}`, but there is no such folder; name the one that holds CMakeLists.txt"
+                "source", f"is `{named}`, but there is no such folder; name the one that contains CMakeLists.txt"
             )
         elif not folder.is_dir():
-            options.fault("source", f"is `{named}`, which is a file; name the folder that holds CMakeLists.txt")
+            options.fault("source", f"is `{named}`, which is a file; name the folder that contains CMakeLists.txt")
         else:
             options.fault("source", f"is `{named}`, which has no CMakeLists.txt; create it there, or name its folder")
     return root

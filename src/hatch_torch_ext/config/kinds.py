@@ -56,7 +56,7 @@ def policy(value: object) -> str | None:
         return value
     expected = "must be a policy such as `manylinux_2_28` or `2_28`, or `auto`"
     if value.endswith(("_x86_64", "_aarch64")):
-        raise ValueError(f"{expected}: leave the machine out of `{value}`, it is that of the build")
+        raise ValueError(f"{expected}: remove the machine from `{value}`, it is that of the build")
     raise ValueError(f"{expected}, not `{value}`")
 
 
@@ -110,7 +110,7 @@ class Kind(Generic[Value_co]):
 
     ``words`` is its type as the page on configuration names it, ``schema`` the same as a JSON Schema. ``read`` returns
     the value of the option with that name in that table, or None if it is absent or wrong; faults are recorded. ``raw``
-    converts the text of an environment variable, neither empty nor blank, to the value that a table would hold.
+    converts the text of an environment variable, neither empty nor blank, to the value that a table would have.
     """
 
     words: str
@@ -156,18 +156,16 @@ def _strings(options: Options, name: str) -> tuple[str, ...] | None:
 
 def _arguments(options: Options, name: str) -> tuple[str, ...] | None:
     """Return arguments of CMake's configure step, of which none names another generator than ours."""
-    given = _strings(options, name) or ()
-    for i, word in enumerate(given, 1):
-        generator = (word[2:] or "".join(given[i : i + 1])).strip()
+    arguments = _strings(options, name) or ()
+    for i, word in enumerate(arguments, 1):
+        generator = (word[2:] or "".join(arguments[i : i + 1])).strip()
         if word.startswith("-G") and generator != "Ninja":
-            options.entry_fault(
-                i, name, f"names the generator `{generator}`, and every build is made with `Ninja`: remove it"
-            )
-    return given if name in options.raw else None
+            options.entry_fault(i, name, f"names the generator `{generator}`, but every build uses `Ninja`: remove it")
+    return arguments if name in options.raw else None
 
 
 def _list(text: str) -> object:
-    """Return the parts of a variable's text, separated by commas or spaces; None where it has none."""
+    """Return the parts of a variable's text, separated by commas or spaces; None if it has none."""
     return list(filter(None, re.split(r"[,\s]+", text))) or None
 
 
@@ -247,18 +245,18 @@ def _cross(options: Options, name: str) -> tuple[Cross, ...] | None:
     return tuple(found)
 
 
-def below(root: Path, cross: Cross) -> Cross:
-    """Return the options with paths relative to the project's root resolved; bare names are looked up later."""
+def with_absolute_paths(cross: Cross, root: Path) -> Cross:
+    """Return the options with paths relative to ``root`` made absolute; bare names are searched for on PATH later."""
 
-    def counted(value: str | None, *, folder: bool) -> str | None:
+    def absolute(value: str | None, *, folder: bool) -> str | None:
         return str(root / value) if value is not None and (folder or "/" in value.partition(" ")[0]) else value
 
     return Cross(
         machine=cross.machine,
-        cc=counted(cross.cc, folder=False),
-        cxx=counted(cross.cxx, folder=False),
-        sysroot=counted(cross.sysroot, folder=True),
-        python=counted(cross.python, folder=True),
+        cc=absolute(cross.cc, folder=False),
+        cxx=absolute(cross.cxx, folder=False),
+        sysroot=absolute(cross.sysroot, folder=True),
+        python=absolute(cross.python, folder=True),
     )
 
 
@@ -279,8 +277,8 @@ CROSS = Kind(
     read=_cross,
 )
 TEXT = Kind(words="string", schema=_TEXT, read=lambda options, name: options.string(name))
-FOUND: Kind[str] = Kind(words="string", schema=_TEXT, read=lambda _options, _name: None)
-"""Text that ``folders`` reads, and that it looks for on the disk."""
+FOLDER: Kind[str] = Kind(words="string", schema=_TEXT, read=lambda _options, _name: None)
+"""The name of a folder or of a package, which ``parse`` reads by itself, and looks for on the disk."""
 STRINGS = Kind(words="array of strings", schema={"type": "array", "items": _TEXT}, read=_strings, raw=_list)
 ARGUMENTS = Kind(words=STRINGS.words, schema=STRINGS.schema, read=_arguments)
 BOOLEAN = Kind(words="boolean", schema={"type": "boolean"}, read=lambda options, name: options.boolean(name))

@@ -177,4 +177,4 @@ class Options:
         for field in dict.fromkeys(re.findall(r"\{(\w+)\}", text)):
             if allowed and field not in allowed:
                 fields = alternatives([f"{{{field}}}" for field in allowed])
-                self.fault(name, f"may hold the field {fields}, not `{{{field}}}`")
+                self.fault(name, f"may contain the field {fields}, not `{{{field}}}`")

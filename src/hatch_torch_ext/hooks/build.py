@@ -294,7 +294,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         from hatch_torch_ext import matrix
 
         selection = configuration.selection(self.config, {})
-        return matrix.left(entries, only=selection.only, skip=config.skip)
+        return matrix.filter_entries(entries, only=selection.only, skip=config.skip)
 
     def _offer_extra(self, config: Config) -> None:
         """Declare the extra `build`, which installs what a build at first use needs, unless the author declares one."""

@@ -84,4 +84,4 @@ class MachineEnvironment(VirtualEnvironment):
         if problems:
             raise ConfigurationError(problems)
         options = next((each for each in found if each.machine == machine), kinds.Cross(machine=machine))
-        return kinds.below(Path(str(self.root)), options)
+        return kinds.with_absolute_paths(options, Path(str(self.root)))

@@ -117,7 +117,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
             environ=os.environ,
         )
         only = () if selection.only == (matrix.CURRENT,) else selection.only
-        entries = matrix.select(declaring.expanded(self.matrix), only=only, skip=selection.skip)
+        entries = matrix.select(declaring.entries_of(self.matrix), only=only, skip=selection.skip)
         return entries, selection
 
 
@@ -341,7 +341,7 @@ def _misplaced(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield a note for each torch among the build hook's ``dependencies``, which hatchling installs for the build."""
     from hatch_torch_ext.matrix import declaring
 
-    for line in declaring.of_torch(options.get("dependencies", [])):
+    for line in declaring.torch_requirements(options.get("dependencies", [])):
         yield (
             f"`{line}` in `dependencies` of `[{BUILD_TABLE}]` is a requirement of the build and not of the wheel: an "
             f"isolated build would install this torch. Take it out: the matrix says which torch is served, and other "

@@ -28,23 +28,22 @@ def select(
     *,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
-    called: Callable[[str], str] = "`{}`".format,
+    describe: Callable[[str], str] = "`{}`".format,
 ) -> tuple[Entry, ...]:
     """Return the entries that ``only`` names (all if it is empty) and ``skip`` does not, in their order.
 
     A glob that matches names of entries selects those; any other is compared with every label that an entry may get,
-    since the label is certain only after the build. ``called`` gives the words for where the globs of an option are.
+    since the label is certain only after the build. ``describe`` returns how messages name an option.
 
-    Raises ``ConfigurationError`` if no entry is left, or if the entries that ``skip`` leaves cannot form one wheel: two
-    of one label, or a torch that has no builds for its CUDA.
+    Raises ``ConfigurationError`` if no entry remains, or if the entries without those of ``skip`` cannot form one
+    wheel: two of them have the same label, or torch has no builds for a CUDA.
     """
-    skipped, named = reached(entries, skip), reached(entries, only)
-    kept = [entry for entry in entries if entry.name not in skipped]
-    chosen = tuple(entry for entry in kept if not only or entry.name in named)
+    kept = filter_entries(entries, only=(), skip=skip)
+    chosen = filter_entries(entries, only=only, skip=skip)
     if not chosen and entries:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
         options = " and ".join(
-            f"{called(option)} ({', '.join(f'`{glob}`' for glob in globs)})"
+            f"{describe(option)} ({', '.join(f'`{glob}`' for glob in globs)})"
             for option, globs in (("only", only), ("skip", skip))
             if globs
         )
@@ -59,9 +58,9 @@ def select(
     return chosen
 
 
-def left(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[Entry, ...]:
-    """Return the entries that ``only`` and ``skip`` leave, whether or not they can form one wheel."""
-    skipped, named = reached(entries, skip), reached(entries, only)
+def filter_entries(entries: Sequence[Entry], *, only: Sequence[str], skip: Sequence[str]) -> tuple[Entry, ...]:
+    """Return the entries that ``only`` and ``skip`` select, whether or not they can form one wheel."""
+    skipped, named = matching(entries, skip), matching(entries, only)
     return tuple(entry for entry in entries if entry.name not in skipped and (not only or entry.name in named))
 
 
@@ -71,11 +70,11 @@ def glob_of(entry: Entry, entries: Sequence[Entry]) -> str:
     Raises ``ConfigurationError`` if another entry's name differs in such a character only.
     """
     glob = re.sub(r"[,\s]", "?", escape(entry.name))
-    if also := sorted(reached(entries, [glob]) - {entry.name}):
+    if others := sorted(matching(entries, [glob]) - {entry.name}):
         raise ConfigurationError(
             [
-                f"only a comma or a space tells the entries `{entry.name}` and `{also[0]}` apart, which no option can: "
-                "write a value of the matrix differently"
+                f"the names of the entries `{entry.name}` and `{others[0]}` differ only in a comma or a space, and no "
+                "option can select one of them: write a value of the matrix differently"
             ]
         )
     return glob
@@ -95,8 +94,8 @@ def newest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 def serving(entries: Sequence[Entry], *, torch: str, backend: Backend) -> tuple[Entry, ...]:
     """Return the entries that may serve an installed torch, as the loader would choose, in their order.
 
-    Exact entries go before stable-ABI entries, which serve later releases too; of the latter the newest is taken. Of
-    entries that declare a backend, those that the torch can use are taken, or if there are none, the CPU entries.
+    Exact entries come before stable-ABI entries, which serve later releases too; of the latter the newest counts. Of
+    entries that declare a backend, those count that the torch can use, or if there are none, the CPU entries.
     """
     line = releases.minor_of(torch)
     lines = {entry.name: releases.minor_of(entry.torch) for entry in entries if entry.torch is not None}
@@ -120,18 +119,18 @@ def _release_lines(entry: Entry) -> tuple[Minor, ...]:
     return () if requirement.url is not None else releases.minors_of(releases.admitted_versions(requirement.specifier))
 
 
-def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
+def matching(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
     """Return the names of the entries that ``globs`` match.
 
     Names are compared first: `*2.9*` means the entry of torch 2.9, not that of 2.8, whose label might be
     `torch2.8_cu12.9_x86_64`.
     """
-    reached: set[str] = set()
+    matched: set[str] = set()
     by_label = []
     for glob in globs:
         match = re.compile(translate(glob)).match
         if names := {entry.name for entry in entries if match(entry.name)}:
-            reached |= names
+            matched |= names
         else:
             by_label.append(match)
     for entry in entries if by_label else ():
@@ -144,8 +143,8 @@ def reached(entries: Sequence[Entry], globs: Sequence[str]) -> set[str]:
             machine=entry.machine,
         )
         if any(match(text) for text in labels for match in by_label):
-            reached.add(entry.name)
-    return reached
+            matched.add(entry.name)
+    return matched
 
 
 def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
@@ -159,12 +158,12 @@ def _impossible_pairs(entries: Sequence[Entry]) -> Iterator[str]:
             published = f"{entry.gpu.toolkit} {', '.join(versions)}"
             yield (
                 f"{entry.name}: there is no torch {entry.torch} for {entry.gpu.words}: it was published for "
-                f"{published}; take the pair out of the matrix, or name it in `skip`"
+                f"{published}; remove the pair from the matrix, or name it in `skip`"
             )
 
 
 def _collisions(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield a problem for entries that must get one label although variables of the author's own tell them apart."""
+    """Yield a problem for entries that would get the same label, as they differ only in the author's own variables."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         if entry.torch is not None:
@@ -189,10 +188,10 @@ CURRENT = "current"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What all entries of a matrix have in common, and what an entry for another torch gets too.
+    """What all entries of a matrix have in common, so that an entry for another torch gets it too.
 
-    Variables except ``torch``, ``python`` and ``machine`` (the backend's only if it is ``cpu``), environment variables,
-    whether the stable ABI is used, and whether any entry asks for a GPU's backend (or the sources have kernels).
+    ``variables`` are those of the matrix except ``torch``, ``python`` and ``machine`` (the backend's only if it is
+    ``cpu``). ``has_gpu`` is True if any entry declares a backend for GPUs, or the sources have kernels.
     """
 
     variables: tuple[tuple[str, str], ...]
@@ -204,31 +203,31 @@ class Common:
 def common(entries: Sequence[Entry]) -> Common:
     """Return what ``entries`` have in common."""
 
-    def alike(pairs: Sequence[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
+    def in_all(pairs: Sequence[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
         first = pairs[0] if pairs else ()
         return tuple(pair for pair in first if all(pair in each for each in pairs))
 
     variables = [
         (name, value)
-        for name, value in alike([entry.variables for entry in entries])
+        for name, value in in_all([entry.variables for entry in entries])
         if name not in {"torch", "python", VARIABLE, "machine"} or (name, value) == (VARIABLE, "cpu")
     ]
     return Common(
         variables=tuple(variables),
-        env_vars=alike([entry.env_vars for entry in entries]),
+        env_vars=in_all([entry.env_vars for entry in entries]),
         stable_abi=bool(entries) and all(entry.stable_abi for entry in entries),
         has_gpu=any(entry.gpu for entry in entries),
     )
 
 
-def current(shared: Common, *, torch: str, of: Backend | None = None) -> Entry:
+def current(shared: Common, *, torch: str, built_for: Backend | None = None) -> Entry:
     """Return the entry for an installed ``torch`` (``2.13.0+cu130``), whichever releases the matrix serves.
 
-    ``of`` is what that torch was built for: where the matrix has entries for GPUs, the variable names it, so that the
+    ``built_for`` is the backend of that torch: if the matrix has entries for GPUs, the variable names it, so the
     project compiles the same for this torch as for those of the matrix.
     """
     line = ".".join(torch.split(".")[:2])
-    named = of if of is not None and of.is_gpu and shared.has_gpu else None
+    named = built_for if built_for is not None and built_for.is_gpu and shared.has_gpu else None
     backend = Backend("cpu") if (VARIABLE, "cpu") in shared.variables else named
     declared = ((VARIABLE, backend.tag),) if backend is not None and backend.is_gpu else ()
     return Entry(

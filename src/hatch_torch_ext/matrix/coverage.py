@@ -49,7 +49,7 @@ Block = Mapping[str, Sequence[str]]
 class Coverage:
     """The rows for one machine, from the matrix's oldest release on, with the number of served combinations.
 
-    ``impossible`` holds (entry, reason) for entries that cannot be built; ``blocks`` are tables of a matrix that serve
+    ``impossible`` has (entry, reason) for entries that cannot be built; ``blocks`` are tables of a matrix that serve
     the rest.
     """
 
@@ -76,12 +76,13 @@ def compare(
     builds: Sequence[Build],
     *,
     machine: str,
-    besides: Sequence[str] = (),
+    declared: Sequence[str] = (),
     requested: Collection[str] = (),
 ) -> Coverage:
     """Compare the entries for ``machine`` with its ``builds``; the rows keep the order of ``builds``.
 
-    ``besides`` are machines that have their own entries; releases ``requested`` without an entry are new, however old.
+    ``declared`` are the machines that have entries of their own; releases ``requested`` without an entry are new,
+    however old.
     """
     here = [build for build in builds if build.machine == machine]
     lines = [releases.minor_of(entry.torch) for entry in entries if entry.torch is not None]
@@ -106,7 +107,7 @@ def compare(
         )
     return Coverage(
         machine=machine,
-        others=tuple(sorted({build.machine for build in builds} - {machine, *besides})),
+        others=tuple(sorted({build.machine for build in builds} - {machine, *declared})),
         rows=tuple(rows),
         impossible=tuple(impossible.items()),
         blocks=tuple(_blocks(entries, rows)),
@@ -148,9 +149,9 @@ def _impossible(entries: Sequence[Entry], builds: Sequence[Build]) -> Iterator[t
             yield entry.name, f"torch {entry.torch} has no build for {tag}; it has {', '.join(pythons)}"
 
 
-def together(found: Iterable[Block]) -> tuple[Block, ...]:
+def join(separate: Iterable[Block]) -> tuple[Block, ...]:
     """Join blocks that differ only in the machine, or only in the release."""
-    blocks = tuple(found)
+    blocks = tuple(separate)
     for name in ("machine", "torch"):
         joined: dict[str, dict[str, list[str]]] = {}
         for block in blocks:
@@ -162,11 +163,11 @@ def together(found: Iterable[Block]) -> tuple[Block, ...]:
     return blocks
 
 
-def lines(found: Iterable[Block], table: str) -> tuple[str, ...]:
+def toml_lines(blocks: Iterable[Block], table: str) -> tuple[str, ...]:
     """Return the blocks as lines of TOML; ``table`` is the array in which the matrix is written."""
     return tuple(
         line
-        for block in found
+        for block in blocks
         for line in (f"[[{table}]]", *(f"{name} = {json.dumps(list(values))}" for name, values in block.items()))
     )
 
@@ -195,11 +196,11 @@ def _blocks(entries: Sequence[Entry], rows: Sequence[BackendCoverage]) -> Iterat
             pythons = dict.fromkeys(python for row in of_line for python in row.pythons)
             values["python"] = [f"3.{tag[3:]}" for tag in pythons if free or not tag.endswith("t")]
         found.append({"torch": [line], **values})
-    yield from together(found)
+    yield from join(found)
 
 
 def _pattern(entries: Sequence[Entry], line: releases.Minor) -> dict[str, list[str]]:
-    """Return the variables (besides ``torch``) for entries of ``line``: its own, else those of the newest release."""
+    """Return the variables except ``torch`` for entries of ``line``: its own, else those of the newest release."""
     own = [entry for entry in entries if releases.minor_of(entry.torch or "0.0") == line]
     newest = max((entry.torch or "0.0" for entry in entries), key=releases.minor_of)
     pattern = own or [entry for entry in entries if entry.torch == newest]
@@ -229,10 +230,10 @@ def _backends(rows: Sequence[BackendCoverage], written: Sequence[str]) -> list[s
 
 
 class NotEditableError(Exception):
-    """The matrix is not written as a table of lists; the message says what it is instead."""
+    """The matrix is not written as a table of lists; the message says how it is written."""
 
 
-def added(text: str, keys: Sequence[str], blocks: Sequence[Block]) -> str:
+def add(text: str, keys: Sequence[str], blocks: Sequence[Block]) -> str:
     """Return ``text`` with ``blocks`` in the matrix at ``keys`` (``tool``, ``hatch``, ``envs``, NAME, ``matrix``).
 
     The release is added to the list of a table that has the same other variables, else a new table is added to the
@@ -251,28 +252,28 @@ def added(text: str, keys: Sequence[str], blocks: Sequence[Block]) -> str:
     if not isinstance(matrix, AoT | Array) or not all(isinstance(table, dict) for table in matrix):
         raise NotEditableError(f"`{'.'.join(keys)}` is not a list of tables")
     for block in blocks:
-        _add(matrix, block)
+        _add_block(matrix, block)
     edited = tomlkit.dumps(document)
     for line in {line for block in blocks for line in block["torch"]}:
         edited = edited.replace(f'"{line}","', f'"{line}", "')  # tomlkit sets none at the front of a list
-    expected = _plain(before, keys, blocks)
+    expected = _add_to_plain(before, keys, blocks)
     if tomlkit.parse(edited).unwrap() != expected:
         raise NotEditableError(f"the tables of `{'.'.join(keys)}` are in several places of it")
     return edited
 
 
-def _add(matrix: AoT | Array, block: Block) -> None:
-    table = _like(matrix, block)
+def _add_block(matrix: AoT | Array, block: Block) -> None:
+    table = _same_but_torch(matrix, block)
     if table is not None:
         for line in block["torch"]:
             table["torch"].insert(_position(list(table["torch"]), line), line)
     elif isinstance(matrix, AoT):
-        made = tomlkit.table()
+        new = tomlkit.table()
         for name, values in block.items():
-            made.add(name, _list(values))
+            new.add(name, _list(values))
         last = matrix[-1]
-        (made if last.as_string().endswith("\n\n") else last).add(tomlkit.nl())  # an empty line between tables
-        matrix.append(made)
+        (new if last.as_string().endswith("\n\n") else last).add(tomlkit.nl())  # an empty line between tables
+        matrix.append(new)
     else:
         inline = tomlkit.inline_table()
         for name, values in block.items():
@@ -284,8 +285,8 @@ def _list(values: Sequence[str]) -> Array:
     return tomlkit.item(list(values))
 
 
-def _like(matrix: Any, block: Block) -> Any:  # noqa: ANN401 -- tomlkit's tables, or plain ones
-    """Return the table of the matrix that has the same variables but for ``torch``, or None."""
+def _same_but_torch(matrix: Any, block: Block) -> Any:  # noqa: ANN401 -- tomlkit's tables, or plain ones
+    """Return the table of the matrix that differs from ``block`` only in ``torch``, or None."""
     rest = {name: list(values) for name, values in block.items() if name != "torch"}
     for table in matrix:
         lines = table.get("torch")
@@ -295,7 +296,7 @@ def _like(matrix: Any, block: Block) -> Any:  # noqa: ANN401 -- tomlkit's tables
 
 
 def _position(lines: Sequence[object], line: str) -> int:
-    """Return the place of ``line`` among releases that ascend or descend; the end of others."""
+    """Return where to insert ``line`` among ``lines``: at the end unless they ascend or descend."""
     try:
         known = [releases.minor_of(str(each)) for each in lines]
     except ValueError:
@@ -306,14 +307,14 @@ def _position(lines: Sequence[object], line: str) -> int:
     return sum(each < own for each in known) if known == sorted(known) else len(lines)
 
 
-def _plain(data: Any, keys: Sequence[str], blocks: Sequence[Block]) -> Any:  # noqa: ANN401 -- any TOML
-    """Return ``data`` with ``blocks``, edited as plain values: what the edited text has to mean."""
+def _add_to_plain(data: Any, keys: Sequence[str], blocks: Sequence[Block]) -> Any:  # noqa: ANN401 -- any TOML
+    """Return plain ``data`` with ``blocks``: the edited text must have the same meaning."""
     edited = copy.deepcopy(data)
     matrix = edited
     for key in keys:
         matrix = matrix[key]
     for block in blocks:
-        table = _like(matrix, block)
+        table = _same_but_torch(matrix, block)
         if table is None:
             matrix.append({name: list(values) for name, values in block.items()})
         else:

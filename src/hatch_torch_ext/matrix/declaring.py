@@ -16,7 +16,7 @@ from hatch_torch_ext.facts.labels import MACHINES, python_tag
 from hatch_torch_ext.values import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hatch_torch_ext.facts.releases import Minor
     from hatch_torch_ext.values import Matrix
@@ -25,45 +25,39 @@ PIN = '"torch=={matrix:torch}.*"'
 """The requirement that follows the `torch` variable, as an author writes it."""
 
 
-def expand(
-    envs: Mapping[str, Mapping[str, str]],
-    dependencies: Mapping[str, Sequence[str]],
-    pythons: Mapping[str, str | None],
-    *,
-    env_vars: Mapping[str, Sequence[tuple[str, str]]] | None = None,
-) -> tuple[Entry, ...]:
-    """Return the entries of a matrix in hatch's order, one for each of ``envs`` (name -> variables).
+def entries_of(matrix: Matrix) -> tuple[Entry, ...]:
+    """Return the entries of a matrix in hatch's order.
 
-    ``dependencies`` (resolved by hatch), ``pythons`` and ``env_vars`` have the same keys. Raises ``ConfigurationError``
-    with every problem of every entry. ``select`` compares the entries with each other, after ``skip``.
+    Raises ``ConfigurationError`` with every problem of every entry. ``select`` compares the entries with each other,
+    after ``skip``.
     """
+    if not matrix.variables:
+        return ()
     problems: list[str] = []
-    found = {
-        name: _torch_requirements(name, dependencies[name], pythons[name], variables.get("machine"), problems)
-        for name, variables in envs.items()
-    }
-    if not any(found.values()):
-        having = "" if any("torch" in variables for variables in envs.values()) else " has no `torch` variable and"
+    required = {name: _torch_requirements(matrix, name, problems) for name in matrix.variables}
+    if not any(required.values()):
+        has_torch = any("torch" in variables for variables in matrix.variables.values())
+        having = "" if has_torch else " has no `torch` variable and"
         problems.append(
             f'The matrix{having} requires no torch: give it `torch = ["2.8", …]`, and its environment {PIN} '
             f"in `dependencies`"
         )
         raise ConfigurationError(problems)
     entries = []
-    for name, variables in envs.items():
-        if len(found[name]) != 1:
-            problems.append(_not_one_requirement(name, found[name]))
+    for name, variables in matrix.variables.items():
+        if len(required[name]) != 1:
+            problems.append(_not_one_requirement(name, required[name]))
             continue
         entry = Entry(
             name=name,
             variables=tuple(variables.items()),
-            dependencies=tuple(dependencies[name]),
-            torch_requirement=found[name][0],
-            python=pythons[name],
-            env_vars=tuple((env_vars or {}).get(name, ())),
+            dependencies=matrix.dependencies[name],
+            torch_requirement=required[name][0],
+            python=matrix.pythons[name],
+            env_vars=matrix.env_vars[name],
         )
         problems += _unfit_values(entry)
-        entries.append(_declare(entry, problems))
+        entries.append(_with_declarations(entry, problems))
     if problems:
         raise ConfigurationError(problems)
     return tuple(entries)
@@ -84,25 +78,16 @@ def _unfit_values(entry: Entry) -> Iterator[str]:
         yield f"{ascii(entry.name)[1:-1]}: the variable `{name}` is {value!a}, which {what}; write it without"
 
 
-def expanded(found: Matrix) -> tuple[Entry, ...]:
-    """Return the entries of a matrix as hatch gave it; see ``expand``. Without environments there are none."""
-    if not found.variables:
-        return ()
-    return expand(found.variables, found.dependencies, found.pythons, env_vars=found.env_vars)
-
-
-def _torch_requirements(
-    name: str, dependencies: Sequence[str], python: str | None, machine: str | None, problems: list[str]
-) -> list[str]:
-    """Return the distinct torch requirements whose markers hold for the entry's Python and machine."""
-    tag = python_tag(python)
+def _torch_requirements(matrix: Matrix, name: str, problems: list[str]) -> list[str]:
+    """Return the distinct torch requirements whose markers apply to the entry's Python and machine."""
+    tag, machine = python_tag(matrix.pythons[name]), matrix.variables[name].get("machine")
     version = f"{tag[2]}.{tag[3:].rstrip('t')}" if tag else None
     # The other variables of markers are those of the machine that runs the build, as in hatch.
     markers = {"python_version": version, "python_full_version": f"{version}.0"} if version else {}
     if machine is not None:
         markers["platform_machine"] = machine
     requirements = []
-    for i, dependency in enumerate(dependencies, 1):
+    for i, dependency in enumerate(matrix.dependencies[name], 1):
         try:
             requirement = Requirement(dependency)
         except InvalidRequirement:
@@ -122,8 +107,8 @@ def _not_one_requirement(name: str, requirements: Sequence[str]) -> str:
     return f"{name}: {len(requirements)} requirements on torch ({listed}); keep only one"
 
 
-def _declare(entry: Entry, problems: list[str]) -> Entry:
-    """Return the entry that its variables and requirement declare; append their faults to the problems."""
+def _with_declarations(entry: Entry, problems: list[str]) -> Entry:
+    """Return the entry with what its variables and requirement declare; append their faults to ``problems``."""
     requirement = Requirement(entry.torch_requirement)
     torch = _declared_torch(entry, requirement, problems)
     backend = _declared_backend(entry, requirement, problems)
@@ -133,7 +118,8 @@ def _declare(entry: Entry, problems: list[str]) -> Entry:
     if abi == "stable" and torch is not None and torch < releases.FIRST_STABLE_ABI:
         problems.append(
             f"{entry.name}: `abi` is `stable`, but torch {releases.format_minor(torch)} has no stable ABI to build "
-            f"for; take torch {releases.format_minor(releases.FIRST_STABLE_ABI)} or newer, or leave `abi` out here"
+            f"for; use torch {releases.format_minor(releases.FIRST_STABLE_ABI)} or newer, or remove `abi` from the "
+            "entry"
         )
     machine = entry.variable("machine")
     if machine is not None and machine not in MACHINES:
@@ -182,7 +168,7 @@ def _declared_backend(entry: Entry, requirement: Requirement, problems: list[str
     if backend.is_gpu and local is not None and local != backend:
         problems.append(
             f"{entry.name}: the variable `{VARIABLE}` is `{value}`, but the requirement `{entry.torch_requirement}` "
-            f"takes torch's build for `{local.tag}`; make them agree"
+            f"installs torch's build for `{local.tag}`; make them agree"
         )
     return backend
 
@@ -193,7 +179,7 @@ class Agreement:
 
     ``absent``: there are none; ``agrees``: they admit exactly the served releases; ``wider``: those and more;
     ``narrower``: they exclude the torch of the ``unused`` entries; ``excludes``: they admit no served release.
-    ``lines`` are the torch requirements whose markers hold on this machine, as written.
+    ``lines`` are the torch requirements whose markers apply to this machine, as written.
     """
 
     kind: Literal["absent", "agrees", "wider", "narrower", "excludes"]
@@ -204,13 +190,13 @@ class Agreement:
 def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
     """Return the requirement that admits exactly the releases of ``entries``: ``torch>=2.8,<2.10``.
 
-    With ``open_ended`` it admits all later releases too, for which the wheel can be built (option `fallback`).
+    With ``open_ended`` it also admits all later releases, for which the wheel can be built (option `fallback`).
 
     Raises ``ConfigurationError`` for entries whose torch is known only after it is installed.
     """
     problems = [
-        f"{entry.name}: `{entry.torch_requirement}` does not say which release of torch it is, so the project's "
-        "metadata cannot: require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "
+        f"{entry.name}: `{entry.torch_requirement}` does not name a release of torch, so the project's metadata cannot "
+        "name it: require one, such as `torch==2.8.*`, or give the matrix a `torch` variable and require "
         '"torch=={matrix:torch}.*"'
         for entry in entries
         if entry.torch is None
@@ -224,8 +210,8 @@ def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
 def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended: bool = False) -> Agreement:
     """Return how the torch requirements among ``dependencies`` compare with ``entries``.
 
-    A requirement with a marker counts if the marker holds on the machine that builds; direct references (``torch @ …``)
-    are ignored.
+    A requirement with a marker counts if the marker applies to the machine that builds; direct references
+    (``torch @ …``) are ignored.
     """
     found = [each for each in map(_torch, dependencies) if each is not None]
     lines = tuple(map(str, found))
@@ -246,7 +232,7 @@ def compare(dependencies: Iterable[str], entries: Sequence[Entry], *, open_ended
     return Agreement(kind="narrower", lines=lines, unused=unused)
 
 
-def of_torch(dependencies: Iterable[str]) -> tuple[str, ...]:
+def torch_requirements(dependencies: Iterable[str]) -> tuple[str, ...]:
     """Return the torch requirements among ``dependencies``, as ``compare`` counts them."""
     return tuple(str(found) for each in dependencies if (found := _torch(each)) is not None)
 

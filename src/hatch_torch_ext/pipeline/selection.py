@@ -40,7 +40,7 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
         )
     for variables in found.env_vars.values():
         redact.learn_environ(dict(variables))
-    return declaring.expanded(found)
+    return declaring.entries_of(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ def choose(config: Config, entries: Sequence[Entry], *, for_editable: bool, repo
 
 def select(config: Config, entries: Sequence[Entry], *, report: Report) -> tuple[Entry, ...]:
     """Return the entries that ``only`` and ``skip`` leave; report the others, and what excluded them."""
-    selected = matrix.select(entries, only=config.only, skip=config.skip, called=named)
-    skipped = matrix.reached(entries, config.skip)
+    selected = matrix.select(entries, only=config.only, skip=config.skip, describe=named)
+    skipped = matrix.matching(entries, config.skip)
     for entry in entries:
         if entry not in selected:
             report(f"{entry.name}: left out by {named('skip' if entry.name in skipped else 'only')}")
@@ -96,7 +96,7 @@ def editable(
     """
     only = () if config.only == (CURRENT,) else config.only or config.editable_only
     if only:
-        return matrix.select(entries, only=only, skip=config.skip, called=named)
+        return matrix.select(entries, only=only, skip=config.skip, describe=named)
     fitting = _running_here(matrix.select(entries, only=(), skip=config.skip))
     if torch is not None:
         if chosen := matrix.serving(fitting, torch=torch.version, backend=torch.backend):
@@ -134,7 +134,7 @@ def for_this_environment(
     if torch is not None:
         found = TorchFolders(environment=environments.of_python(torch.python), torch=torch.folder, nvidia=torch.nvidia)
         report(f"for torch {torch.version} of {torch.python}, and for no other")
-        own = matrix.current(matrix.common(entries), torch=torch.version, of=torch.backend)
+        own = matrix.current(matrix.common(entries), torch=torch.version, built_for=torch.backend)
         return Selected(config=replace(config, environment=""), entries=(own,), torch=torch, here=True, installed=found)
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):

@@ -235,7 +235,7 @@ def chosen(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
         lines = {entry.name: releases.minor_of(entry.torch or "0.0") for entry in entries}
         ends = {min(lines, key=lines.__getitem__), max(reversed(lines), key=lines.__getitem__)} if lines else set()
         return tuple(entry for entry in entries if entry.name in ends)
-    found = matrix.reached(entries, list(filter(None, re.split(r"[,\s]+", text))))
+    found = matrix.matching(entries, list(filter(None, re.split(r"[,\s]+", text))))
     if not found:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
         raise ConfigurationError(

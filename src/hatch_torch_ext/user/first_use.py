@@ -164,7 +164,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
         stable_abi=fallback.stable_abi,
         has_gpu=any(path.endswith(".cu") for path, _ in fallback.files),
     )
-    entry = matrix.current(shared, torch=torch.version, of=torch.backend)
+    entry = matrix.current(shared, torch=torch.version, built_for=torch.backend)
     config = _config(request, fallback, project)
     sdk = sdk_environment.acquire(entry, installed.environment, found=installed)
     if sdk.backend.is_gpu:
