@@ -145,7 +145,7 @@ def test_an_environment_that_installs_the_project_is_refused_before_any_work(tmp
     assert len(environments.read(project(tmp_path, text + scripts), "matrix", project_name="my-pkg").variables) == 2
 
 
-@pytest.mark.performs("Take that dependency out")
+@pytest.mark.performs("Remove that dependency")
 def test_a_dependency_that_requires_the_project(tmp_path: Path, wheelhouse: Path) -> None:
     """The project's build would start itself again: it stops, and without that dependency the environment is made."""
     system = '[build-system]\nrequires = ["hatchling"{}]\nbuild-backend = "hatchling.build"\n'
@@ -173,7 +173,7 @@ def test_a_dependency_that_requires_the_project(tmp_path: Path, wheelhouse: Path
     assert (
         "This build was started by a build of the same kind: an environment of the matrix installs the project" in said
     )
-    assert "Take that dependency out, and install both by a script of the environment." in said
+    assert "Remove that dependency, and install both in a script of the environment." in said
     assert (make(entry("packaging")).site_packages / "packaging").is_dir()
 
 
@@ -217,7 +217,7 @@ def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> No
     assert sentence.startswith(f"waiting for {like}, which process {os.getpid()} (")
 
 
-@pytest.mark.performs("which makes no environment of hatch")
+@pytest.mark.performs("which needs no such environment")
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: bool) -> None:  # noqa: FBT001
     """Hatch makes a folder of an environment's name as it is: one that climbs is refused, and nothing is made."""
@@ -411,7 +411,7 @@ def test_an_environment_is_finished_when_what_it_should_hold_is_there(tmp_path: 
     assert (made.site_packages / "packaging").is_dir()
 
 
-@pytest.mark.performs("remove the environment with", "take it out")
+@pytest.mark.performs("remove the environment with", "remove it{}.")
 @pytest.mark.slow
 def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -425,7 +425,7 @@ def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
     message = str(caught.value)
-    assert "but `packaging` is missing: a setting sends packages elsewhere. `pip config list`" in message
+    assert "but `packaging` is missing: a setting makes pip or uv install elsewhere. `pip config list`" in message
     removal = message.partition("remove the environment with `")[2].removesuffix("`.")
     conf.write_text("", encoding="utf-8")
     process.run(shlex.split(removal))

@@ -17,7 +17,7 @@ import used
 import warm
 from hatch_torch_ext import environments
 from hatch_torch_ext.base import process
-from hatch_torch_ext.environments.around import Parent
+from hatch_torch_ext.environments.frontend import Parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,4 +234,4 @@ def test_which_front_ends_install(line: str, *, installs: bool) -> None:
 def test_which_front_ends_keep_one_wheel(line: str, *, keeps_one: bool) -> None:
     """Of a matrix of two machines, pip keeps only the wheel of this one: a warning says so."""
     of = Parent(arguments=tuple(line.split()), environ={}, folder=Path("/"))
-    assert environments.keeps_one(of) is keeps_one
+    assert environments.keeps_one_wheel(of) is keeps_one

@@ -11,7 +11,7 @@ import pytest
 
 import values
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.environments import around
+from hatch_torch_ext.environments import frontend
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.matrix import declaring, serving
 
@@ -129,8 +129,8 @@ def test_the_environment_that_uv_means(
         (tmp_path / name / "bin" / "python").touch()
     root = tmp_path / "root"
     said = {name: value.format(tmp_path) for name, value in environ.items()}
-    parent = around.Parent(arguments=tuple(arguments), environ=said, folder=root)
-    found = list(dict.fromkeys(path.resolve().parent.parent for path in around.targets(root, parent)))
+    parent = frontend.Parent(arguments=tuple(arguments), environ=said, folder=root)
+    found = list(dict.fromkeys(path.resolve().parent.parent for path in frontend.targets(root, parent)))
     assert [path.relative_to(tmp_path).as_posix() for path in found] == expected
 
 
@@ -145,12 +145,12 @@ def test_an_installed_torch_outside_of_the_environment(
     (site / "torch").mkdir(parents=True)
     (site / "torch" / "__init__.py").write_text("raise SystemExit\n", encoding="utf-8")  # it is not imported
     (site / "torch" / "version.py").write_text("__version__ = '2.8.0+cu128'\ncuda = '12.8'\n", encoding="utf-8")
-    pip = around.Parent(arguments=("pip", "install", "-e", "."), environ={place: str(tmp_path)}, folder=tmp_path)
-    monkeypatch.setattr(around, "parent", lambda: pip)
+    pip = frontend.Parent(arguments=("pip", "install", "-e", "."), environ={place: str(tmp_path)}, folder=tmp_path)
+    monkeypatch.setattr(frontend, "parent", lambda: pip)
     monkeypatch.setattr(sys, "executable", str(base))
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     monkeypatch.setenv("PYTHONNOUSERSITE", "1")
-    found = around.installed_torch(tmp_path)
+    found = frontend.installed_torch(tmp_path)
     assert found is not None
     assert (found.version, found.backend, found.folder) == ("2.8.0+cu128", Backend.parse("12.8"), site / "torch")
 
@@ -201,5 +201,6 @@ def test_where_the_front_end_is_told_to_look(
     """Options that pip and uv do not pass on are turned into variables of the same meaning, from any folder."""
     (tmp_path / "my wheels").mkdir()
     (tmp_path / "ca.pem").touch()
-    parent = around.Parent(arguments=tuple(arguments), environ={}, folder=tmp_path)
-    assert around.index_variables(parent, environ) == {name: value.format(tmp_path) for name, value in expected.items()}
+    parent = frontend.Parent(arguments=tuple(arguments), environ={}, folder=tmp_path)
+    variables = {name: value.format(tmp_path) for name, value in expected.items()}
+    assert frontend.index_variables(parent, environ) == variables

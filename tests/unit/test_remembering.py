@@ -33,7 +33,7 @@ def test_secrets_of_the_matrix_are_not_kept(
     monkeypatch.setattr(reading, "read", read)
     environ = {"HATCH_TORCH_EXT_CACHE": str(tmp_path / "store")}
     for _ in range(2):
-        assert environments.remembered(tmp_path, "m", project_name="p", environ=environ) == matrix
+        assert environments.read_cached(tmp_path, "m", project_name="p", environ=environ) == matrix
     assert len(asked) == (1 if kept else 2)
     assert bool(list(tmp_path.rglob("matrix-*.json"))) is kept
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"S3CRET" in path.read_bytes()]

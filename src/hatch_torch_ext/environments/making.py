@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Report: TypeAlias = Callable[[str], None]
 
 _ANSWER = "torch-ext-interpreter:"
+_OVERRIDES = "overrides.txt"
 ANSWER_TIMEOUT = 60.0
 """Timeout in seconds for a Python to state its facts."""
 
@@ -42,14 +43,14 @@ def of_entry(
 ) -> Environment:
     """Make (or update) the entry's own environment, torch included, and return it.
 
-    With ``shared_with_author`` it is the one that ``hatch run`` uses; otherwise it is made below ``data``, so that a
-    project unpacked from an sdist leaves nothing behind.
+    With ``shared_with_author`` it is the one that ``hatch run`` uses; otherwise it is made below ``data``, so a project
+    unpacked from an sdist leaves nothing behind.
     """
     if ".." in Path(entry.name).parts:
         raise EnvironmentCreationError(
             entry.name,
             f"hatch names the folder of its environment `{entry.name}`, and its `..` leads out of the folder of "
-            'environments: give the matrix another value, or take `sdk = "thin"`, which makes no environment of hatch',
+            'environments: change the value in the matrix, or use `sdk = "thin"`, which needs no such environment',
         )
     if shared_with_author:
         removal, changes = f"hatch env remove {entry.name}", {}
@@ -66,11 +67,11 @@ def without_torch(
 ) -> Environment:
     """Make an environment with the entry's dependencies except torch, and return it.
 
-    It is a hatch environment of a scratch project below ``data``, keyed by its content, so entries that differ only in
-    torch share it. Other dependencies get no torch either: uv excludes it.
+    It is a hatch environment of a scratch project below ``data``, in a folder named by a hash of its content, so
+    entries that differ only in torch share it. torch is not installed for other dependencies either: uv excludes it.
 
-    ``installer`` are environment variables for uv (index settings). ``report`` gets a line when another entry is waited
-    for.
+    ``installer`` are environment variables for uv (index settings). ``report`` gets a line if another entry has to
+    finish first.
     """
     dependencies = [line for line in entry.dependencies if canonicalize_name(Requirement(line).name) != "torch"]
     # The base of this Python: a front end's own environment is gone after the build, and has another path each time.
@@ -90,22 +91,28 @@ def without_torch(
         finished = folder / "finished.json"
         with contextlib.suppress(*untrusted.DAMAGED):  # absent or damaged: made again
             answer = untrusted.json(finished.read_text(encoding="utf-8"))
-            if Path(answer["python"]).exists() and not _missing(answer, dependencies):
+            if Path(answer["python"]).exists() and not _missing_dependencies(answer, dependencies):
                 return _parse(answer, removal=removal)
-        overrides = folder / "overrides.txt"
-        overrides.write_text("torch; python_version < '0'\n", encoding="utf-8")
         no_index = index_settings.without_index(installer)
         _write_scratch(folder, entry.python, dependencies, uv, no_index=no_index)
-        # A bare file name, relative to the scratch project: uv reads the variable as a list separated by spaces.
-        listed = f"{overrides.name} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
-        changes: dict[str, str | None] = {**installer, "UV_OVERRIDE": listed, "HATCH_DATA_DIR": str(folder / "hatch")}
         # Users do not repair this environment: if it is damaged, the next build makes it again.
         shutil.rmtree(folder / ".venv", ignore_errors=True)
-        changes |= {"HATCH_ENV_TYPE_VIRTUAL_PATH": None}
-        answer = _run(entry, folder, "build", changes, removal=None, report=report)
+        answer = _run(entry, folder, "build", _scratch_variables(folder, installer), removal=None, report=report)
         _check_complete(entry, answer, dependencies, removal=None)
         finished.write_text(json.dumps(answer), encoding="utf-8")
         return _parse(answer, removal=removal)
+
+
+def _scratch_variables(folder: Path, installer: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the environment variables with which hatch makes the environment of the scratch project in ``folder``."""
+    # A bare file name, relative to the scratch project: uv reads the variable as a list separated by spaces.
+    overrides = f"{_OVERRIDES} {installer.get('UV_OVERRIDE') or os.environ.get('UV_OVERRIDE', '')}".strip()
+    return {
+        **installer,
+        "UV_OVERRIDE": overrides,
+        "HATCH_DATA_DIR": str(folder / "hatch"),
+        "HATCH_ENV_TYPE_VIRTUAL_PATH": None,
+    }
 
 
 def of_python(python: Path) -> Environment:
@@ -115,6 +122,8 @@ def of_python(python: Path) -> Environment:
 
 
 def _write_scratch(folder: Path, python: str | None, dependencies: Sequence[str], uv: Path, *, no_index: bool) -> None:
+    """Write a project with the environment ``build``, and a file by which uv excludes torch."""
+    (folder / _OVERRIDES).write_text("torch; python_version < '0'\n", encoding="utf-8")
     lines = [
         "[envs.build]",
         "skip-install = true",
@@ -157,7 +166,7 @@ def _run(
 
 
 def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
-    message = program.message(error.output)
+    message = program.last_output(error.output)
     constrained = pipfiles.named({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
@@ -180,7 +189,7 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str 
     if answer["implementation"] != "cpython":
         raise EnvironmentCreationError(
             entry.name,
-            f"the environment's Python is {answer['implementation']}; torch is made for CPython: ask for one.",
+            f"the environment's Python is {answer['implementation']}; torch is built only for CPython: request one.",
         )
     tag = labels.python_tag(entry.python)
     if tag not in {None, answer["tag"]}:
@@ -192,17 +201,17 @@ def _check_interpreter(entry: Entry, answer: Mapping[str, Any], *, removal: str 
         )
 
 
-def _missing(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str]:
-    """Return the dependencies that the environment should have and lacks."""
+def _missing_dependencies(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str]:
+    """Return the dependencies that are missing in the environment."""
     if "markers" not in answer:
         return list(dependencies)
-    places = sorted({answer["site_packages"], answer["platlib"]})
+    folders = sorted({answer["site_packages"], answer["platlib"]})
     missing = []
     for line in dependencies:
         requirement = Requirement(line)
         if requirement.marker is not None and not requirement.marker.evaluate({**answer["markers"], "extra": ""}):
             continue
-        found = next(iter(metadata.distributions(name=requirement.name, path=places)), None)
+        found = next(iter(metadata.distributions(name=requirement.name, path=folders)), None)
         if found is None or not requirement.specifier.contains(found.version, prereleases=True):
             missing.append(line)
     return missing
@@ -211,15 +220,15 @@ def _missing(answer: Mapping[str, Any], dependencies: Sequence[str]) -> list[str
 def _check_complete(
     entry: Entry, answer: Mapping[str, Any], dependencies: Sequence[str], *, removal: str | None
 ) -> None:
-    missing = _missing(answer, dependencies)
+    missing = _missing_dependencies(answer, dependencies)
     if missing:
         listed = ", ".join(f"`{line}`" for line in missing)
         again = f", and remove the environment with `{removal}`" if removal else ""
         raise EnvironmentCreationError(
             entry.name,
             f"hatch made the environment in {answer['prefix']}, and the installer reported success, but {listed} is "
-            "missing: a setting sends packages elsewhere. `pip config list`, and the table `pip` of uv.toml, show it "
-            f"as `target`, `prefix`, `root`, `user`, `python` or `system`: take it out{again}.",
+            "missing: a setting makes pip or uv install elsewhere. `pip config list`, and the table `pip` of uv.toml, "
+            f"show it as `target`, `prefix`, `root`, `user`, `python` or `system`: remove it{again}.",
         )
 
 

@@ -1,11 +1,11 @@
-"""The command line of hatch, outside of the build's own environment; and the places in HOME that it and uv need.
+"""The command line of hatch, outside of the build's own environment; and the paths in HOME that it and uv need.
 
 hatch requires 30 packages, among them keyring, cryptography and rich's pygments, which every isolated build would
-install again. If it cannot be imported, they are in the user's store, sealed like an SDK, since their code is run; uv
-installs them in a second.
+install again. If hatch cannot be imported, uv installs them into the user's store, in a second. There they are sealed
+like an SDK, since their code is run.
 
 Containers and CI systems run builds as a user without a home (``docker run -u``), or with the HOME of another user
-(``setpriv``). hatch then stops at its configuration file, and uv at its cache: the places are replaced.
+(``setpriv``). hatch then fails at its configuration file, and uv at its cache: other paths are used instead.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CONFIGURATION = "HATCH_CONFIG"
 
 
 def replace_home(report: Callable[[str], None]) -> None:
-    """Set variables for the places that cannot be used, for this process and all that it starts.
+    """Set variables to replace the paths that cannot be used, for this process and all that it starts.
 
     ``report`` is called once: a process that finds the variables has nothing to replace.
     """
-    unusable = {name: place for name, place in _places(os.environ).items() if not _usable(name, place)}
+    unusable = {name: path for name, path in _paths(os.environ).items() if not _is_usable(name, path)}
     if not unusable:
         return
     listed = ", ".join(map(str, unusable.values()))
@@ -81,8 +81,8 @@ def home_fault(environ: Mapping[str, str], output: str) -> str | None:
     return f"Correct {file}, which is hatch's own configuration, or name another file with {named}."
 
 
-def _places(environ: Mapping[str, str]) -> dict[str, Path]:
-    """Return variable -> place in HOME, of the variables that are not set."""
+def _paths(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return variable -> path in HOME, of the variables that are not set."""
     caches = _below(environ, "XDG_CACHE_HOME", ".cache")
     every = {
         CONFIGURATION: configuration(environ),
@@ -90,7 +90,7 @@ def _places(environ: Mapping[str, str]) -> dict[str, Path]:
         store.VARIABLE: caches / "hatch-torch-ext",
         "UV_CACHE_DIR": caches / "uv",
     }
-    return {name: place for name, place in every.items() if not environ.get(name)}
+    return {name: path for name, path in every.items() if not environ.get(name)}
 
 
 def _data(environ: Mapping[str, str]) -> Path:
@@ -107,24 +107,24 @@ def _below(environ: Mapping[str, str], variable: str, usual: str) -> Path:
     return Path(environ.get(variable) or os.path.join(environ.get("HOME") or os.path.expanduser("~"), usual))  # noqa: PTH111, PTH118
 
 
-def _usable(name: str, place: Path) -> bool:
-    """Return whether a folder can be written or made at ``place``, or hatch's configuration can be read there."""
+def _is_usable(name: str, path: Path) -> bool:
+    """Return whether a folder can be written or made at ``path``, or hatch's configuration can be read there."""
     if name == CONFIGURATION:
         try:
-            with place.open("rb"):
+            with path.open("rb"):
                 return True
         except FileNotFoundError:  # hatch writes one
             pass
         except OSError:
             return False
-    for folder in (place, *place.parents):
+    for folder in (path, *path.parents):
         try:
             folder.stat()
         except FileNotFoundError:
             continue
         except OSError:
             return False
-        return place.is_absolute() and os.access(folder, os.W_OK | os.X_OK)
+        return path.is_absolute() and os.access(folder, os.W_OK | os.X_OK)
     return False
 
 
@@ -163,26 +163,26 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     facts = (REQUIREMENTS, sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), sysconfig.get_platform())
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     try:
-        return store.opened(root, report or aloud).make(KIND, key, _fill)[0]
+        return store.opened(root, report or print_stderr).make(KIND, key, _fill)[0]
     except (OSError, ProcessError) as error:
         message = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
             [
                 f"hatch, which reads the matrix, is not installed, and cannot be installed into {root}:\n{message}\n"
-                "Give it to "
-                f'the build itself: `requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
+                "Add it to the requirements of the build: "
+                f'`requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
             ]
         ) from error
 
 
-def aloud(text: str) -> None:
-    """Print to stderr: while metadata are made, hatchling gives hooks no other way to print."""
+def print_stderr(text: str) -> None:
+    """Print to stderr: while hatchling makes metadata, hooks have no other way to print."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or a closed one
         sys.stderr.write(f"torch-ext: {escape.line(redact.clean(text))}\n")
 
 
-def lend() -> None:
-    """Make rich importable from there if it is not installed here. Raises ``ConfigurationError`` as ``folder`` does."""
+def make_rich_importable() -> None:
+    """Make rich importable from ``folder`` if it is not installed here. Raises ``ConfigurationError`` as that does."""
     if importlib.util.find_spec("rich") is None and (where := folder()) is not None:
         sys.path.append(str(where))
 
@@ -212,16 +212,16 @@ def _fill(made: Path) -> dict[str, object]:
 
 
 ACTIVE = "HATCH_TORCH_EXT_ACTIVE"
-"""Set for every program that this hook starts: a build that finds it was started by another build."""
+"""Set for every program that this hook starts, so a build that another build started finds it."""
 
 RECURSION = (
     "This build was started by a build of the same kind: an environment of the matrix installs the project, which "
-    "one of its dependencies requires. Take that dependency out, and install both by a script of the environment."
+    "one of its dependencies requires. Remove that dependency, and install both in a script of the environment."
 )
-"""The message if ``ACTIVE`` is set."""
+"""The message of a build that finds ``ACTIVE``."""
 
 _FOREIGN = (
-    # What the build's front end set for itself.
+    # Set by the build's front end for itself.
     "HATCH_ENV",
     "HATCH_ENV_ACTIVE",
     "HATCH_PYTHON",
@@ -230,7 +230,7 @@ _FOREIGN = (
     "PYTHONPATH",
     "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
-    # What would make an environment's packages come from elsewhere, add others, or install none.
+    # These would install an environment's packages elsewhere, add others, or install none.
     "PIP_DRY_RUN",
     "PIP_IGNORE_INSTALLED",
     "PIP_NO_DEPS",
@@ -245,7 +245,7 @@ _FOREIGN = (
     "UV_PYTHON",
     "UV_SYSTEM_PYTHON",
     "UV_WORKING_DIR",
-    # What changes the output that is parsed here.
+    # These change the output that is parsed here.
     "HATCH_QUIET",
     "HATCH_VERBOSE",
 )
@@ -260,16 +260,17 @@ def run(
     report: Callable[[str], None] | None = None,
 ) -> process.Completed:
     """Run hatch with ``arguments`` in ``cwd``. Raises ``ProcessError`` if it fails."""
-    return _python("from hatch.cli import main; sys.exit(main())", arguments, cwd=cwd, changes=changes, report=report)
+    code = "from hatch.cli import main; sys.exit(main())"
+    return _run_python(code, arguments, cwd=cwd, changes=changes, report=report)
 
 
 def run_script(script: Path, *, cwd: Path) -> process.Completed:
     """Run the Python file ``script`` with a Python that can import hatch. Raises ``ProcessError`` if it fails."""
     code = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
-    return _python(code, [str(script)], cwd=cwd, changes={})
+    return _run_python(code, [str(script)], cwd=cwd, changes={})
 
 
-def _python(
+def _run_python(
     code: str,
     arguments: Sequence[str],
     *,
@@ -280,14 +281,14 @@ def _python(
     # PYTHONPATH, by which some front ends provide packages, must not reach the interpreters that hatch starts, so the
     # path is an argument.
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}"
-    kept = folder(report)
-    path = json.dumps([*([str(kept)] if kept is not None else []), *(entry for entry in sys.path if entry)])
-    own: dict[str, str | None] = dict.fromkeys(_FOREIGN)
-    own.update({ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"})
-    own.update({"HATCH_PROJECT": None, "FORCE_COLOR": None})
-    return process.run([sys.executable, "-c", start, path, *arguments], cwd=cwd, env_changes={**own, **changes})
+    packages = folder(report)
+    path = json.dumps([*([str(packages)] if packages is not None else []), *(entry for entry in sys.path if entry)])
+    always: dict[str, str | None] = dict.fromkeys(_FOREIGN)
+    always |= {ACTIVE: "1", "HATCH_INTERACTIVE": "0", "NO_COLOR": "1", "COLUMNS": "200"}
+    always |= {"HATCH_PROJECT": None, "FORCE_COLOR": None}
+    return process.run([sys.executable, "-c", start, path, *arguments], cwd=cwd, env_changes={**always, **changes})
 
 
-def message(output: str) -> str:
-    """Return the end of hatch's output without its tracebacks, which it draws in boxes: the rest says what happened."""
+def last_output(output: str) -> str:
+    """Return the end of hatch's output without its tracebacks, which it draws in boxes: the rest has the reason."""
     return process.tail("\n".join(line for line in output.splitlines() if line[:1] not in "╭│╰"))

@@ -1,4 +1,4 @@
-"""Reads the matrix of an environment, as hatch resolves it, and remembers the answer: running hatch takes a second."""
+"""Reads the matrix of an environment, as hatch resolves it, and caches the answer: running hatch takes a second."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read(root: Path, name: str, *, project_name: str, optional: bool = False) ->
 
 
 def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, dict[str, str]]]]:
-    """Return hatch's answer: environment -> its configuration, matrix -> its environments -> their variables."""
+    """Return, from hatch: environment -> its configuration, and matrix -> its environments -> their variables."""
     try:
         shown = program.run_script(resources.FOLDER / "matrices.py", cwd=root)
     except ProcessError as error:
@@ -68,7 +68,9 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
             "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
         )
         raise ConfigurationError(
-            [f"hatch cannot read the environments of {root}:\n{program.message(error.output)}\n{remedy}"]
+            [f"hatch cannot read the environments of {root}:
+{program.last_output(error.output)}
+{remedy}"]
         ) from error
     answer = untrusted.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]
@@ -123,10 +125,10 @@ def _dependencies(configured: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 FILES = ("pyproject.toml", "hatch.toml")
-_UNKNOWN = "collectors"  # code of the author or of a plugin, which may read anything
+_COLLECTORS = "collectors"  # code of the author or of a plugin, which may read anything
 
 
-def remembered(
+def read_cached(
     root: Path, name: str, *, project_name: str, environ: Mapping[str, str], optional: bool = False
 ) -> Matrix:
     """Return what ``read`` returns, cached in the user's store until what hatch reads has changed.
@@ -135,7 +137,7 @@ def remembered(
     variable whose name is in one of the files.
     """
     texts = [_text(file) for file in (*(root / each for each in FILES), program.configuration(environ))]
-    if any(_UNKNOWN in text for text in texts):
+    if any(_COLLECTORS in text for text in texts):
         return read(root, name, project_name=project_name, optional=optional)
     words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
     facts = {

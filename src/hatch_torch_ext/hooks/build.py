@@ -82,7 +82,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         if self.target_name != "wheel":
             return []
-        environments.adopt()
+        environments.set_variables()
         return requirements.of_a_wheel()
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002 -- hatchling's signature
@@ -188,8 +188,8 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
 
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
-        environments.adopt()
-        program.lend()
+        environments.set_variables()
+        program.make_rich_importable()
         from hatch_torch_ext import pipeline
         from hatch_torch_ext.hooks import editable, metadata, shipping
         from hatch_torch_ext.pipeline import folders, selection
@@ -397,7 +397,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             for other in written:
                 other.unlink(missing_ok=True)
             raise
-        if environments.keeps_one(environments.parent()):
+        if environments.keeps_one_wheel(environments.parent()):
             self._warn(
                 f"pip keeps only {wheel.name}, and drops {', '.join(other.name for other in written)}: build by "
                 "`hatch build`, `python -m build` or `uv build`, which keep all"

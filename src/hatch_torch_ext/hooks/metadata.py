@@ -106,10 +106,10 @@ class TorchExtMetadataHook(MetadataHookInterface):
             )
         if os.environ.get(environments.ACTIVE):
             raise ConfigurationError([environments.RECURSION])
-        environments.adopt()
+        environments.set_variables()
         selection = config.selection(raw, os.environ)
         name = str(builder.metadata.core_raw_metadata["name"])
-        self.matrix = environments.remembered(
+        self.matrix = environments.read_cached(
             Path(self.root),
             selection.environment,
             project_name=name,

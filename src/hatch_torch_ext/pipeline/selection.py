@@ -35,7 +35,7 @@ def expand(config: Config, *, distribution: str, found: Matrix | None = None) ->
     files = [config.root / name for name in ("pyproject.toml", "hatch.toml")]
     redact.learn_fields((file.read_text(encoding="utf-8") for file in files if file.is_file()), os.environ)
     if found is None:
-        found = environments.remembered(
+        found = environments.read_cached(
             config.root, config.environment, project_name=distribution, optional=optional, environ=os.environ
         )
     for variables in found.env_vars.values():

@@ -1,4 +1,4 @@
-"""The Python that an editable install is for, and its torch: found from inside a front end's isolated build."""
+"""The front end (pip, uv) that runs the build: its options, and the environment it installs into, with its torch."""
 
 from __future__ import annotations
 
@@ -45,14 +45,17 @@ def installed_torch(root: Path) -> InstalledTorch | None:
     """Return the torch of the environment that the project in ``root`` is installed into; None if none is found.
 
     pip, and builds without isolation, run the hook with that environment's own interpreter. uv runs it with an
-    interpreter of its cache; its command line, variables or working folder tell which environment is meant. A torch in
-    the build's own environment comes first if the project does not require it there: a setting of uv put the one there
-    that will be used (`match-runtime` in `extra-build-dependencies`).
+    interpreter of its cache; its command line, variables or working folder show which environment is meant. A torch in
+    the build's own environment comes first if the project does not require it there: then a setting of uv has put it
+    there, and it is the torch that will be used (`match-runtime` in `extra-build-dependencies`).
     """
-    if _is_uv(of := parent()) and not _builds_with_torch(root) and (found := _torch_of(Path(sys.executable), None)):
-        return found
-    for python in targets(root, of):
-        found = _torch_of(python, of)
+    front_end = parent()
+    if _is_uv(front_end) and not _builds_with_torch(root):
+        found = _torch_of(Path(sys.executable), None)
+        if found is not None:
+            return found
+    for python in targets(root, front_end):
+        found = _torch_of(python, front_end)
         if found is not None:
             return found
     return None
@@ -71,30 +74,30 @@ COMMANDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
 """For each front end, the commands that install what they build, and those that build a file for others."""
 
 
-def installs(of: Parent | None) -> bool:
+def installs(front_end: Parent | None) -> bool:
     """Return whether the front end builds this wheel only for the environment into which it installs it."""
-    words = [word for word in (of.arguments if of is not None else ()) if not word.startswith("-")]
+    words = [word for word in (front_end.arguments if front_end is not None else ()) if not word.startswith("-")]
     for number, word in enumerate(words):
         name = Path(word).name.rstrip("0123456789.")
         if name == "uvx":
             return True
         if name in COMMANDS:
-            installing, giving = COMMANDS[name]
-            first = next((each for each in words[number + 1 :] if each in installing | giving), None)
+            installing, exporting = COMMANDS[name]
+            first = next((each for each in words[number + 1 :] if each in installing | exporting), None)
             return first in installing
     return False
 
 
-def keeps_one(of: Parent | None) -> bool:
-    """Return whether the front end takes only one wheel, and drops others in its folder: pip does.
+def keeps_one_wheel(front_end: Parent | None) -> bool:
+    """Return whether the front end keeps only one wheel of those in its folder, as pip does.
 
     ``build``, ``uv`` and ``hatch`` let the hook write into the folder where all wheels stay.
     """
-    names = [Path(word).name.rstrip("0123456789.") for word in (of.arguments if of is not None else ())]
+    names = [Path(word).name.rstrip("0123456789.") for word in (front_end.arguments if front_end is not None else ())]
     return "pip" in names[:3]
 
 
-_OF_PIP = {
+_PIP_OPTIONS = {
     "--cert": ("PIP_CERT", None),
     "--extra-index-url": ("PIP_EXTRA_INDEX_URL", " "),
     "--find-links": ("PIP_FIND_LINKS", " "),
@@ -102,7 +105,7 @@ _OF_PIP = {
     "--proxy": ("PIP_PROXY", None),
     "--trusted-host": ("PIP_TRUSTED_HOST", " "),
 }
-_OF_UV = {
+_UV_OPTIONS = {
     "--allow-insecure-host": ("UV_INSECURE_HOST", " "),
     "--default-index": ("UV_DEFAULT_INDEX", None),
     "--extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
@@ -115,37 +118,37 @@ _FLAGS = {"pip": {"--no-index": "PIP_NO_INDEX"}, "uv": {"--no-index": "PIP_NO_IN
 _SHORT = {"-f": "--find-links", "-i": "--index-url"}
 
 
-def adopt() -> None:
-    """Set variables for all programs started from here: where HOME cannot be used, and for the front end's options.
+def set_variables() -> None:
+    """Set variables for all programs that are started from here: for an unusable HOME, and the front end's options.
 
     Front ends do not pass on their options for indexes: without this, ``pip wheel --no-index --find-links wheels .``
     would fetch torch from the public index.
     """
-    program.replace_home(program.aloud)
-    if (of := parent()) is not None:
-        os.environ.update(index_variables(of, os.environ))
+    program.replace_home(program.print_stderr)
+    if (front_end := parent()) is not None:
+        os.environ.update(index_variables(front_end, os.environ))
 
 
-def index_variables(of: Parent, environ: Mapping[str, str]) -> dict[str, str]:
+def index_variables(front_end: Parent, environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables for the index options on a front end's command line; they extend those of ``environ``."""
-    names = [Path(word).name.rstrip("0123456789.") for word in of.arguments]
-    front_end = "uv" if names[:1] == ["uv"] else "pip" if "pip" in names[:3] else ""
-    if not front_end:
+    names = [Path(word).name.rstrip("0123456789.") for word in front_end.arguments]
+    installer = "uv" if names[:1] == ["uv"] else "pip" if "pip" in names[:3] else ""
+    if not installer:
         return {}
-    known, variables = (_OF_UV if front_end == "uv" else _OF_PIP), {}
-    words = list(of.arguments)
+    known, variables = (_UV_OPTIONS if installer == "uv" else _PIP_OPTIONS), {}
+    words = list(front_end.arguments)
     for number, word in enumerate(words):
         option, equals, value = word.partition("=")
         option = _SHORT.get(option, option)
-        if option in _FLAGS[front_end]:
-            variables[_FLAGS[front_end][option]] = "1"
+        if option in _FLAGS[installer]:
+            variables[_FLAGS[installer][option]] = "1"
         if option not in known or not (equals or words[number + 1 :]):
             continue
-        variable, between = known[option]
-        value = _absolute(value if equals else words[number + 1], of.folder, address=option != "--cert")
-        before = variables.get(variable, environ.get(variable, "")) if between else ""
-        listed = [each for each in before.split(between) if each]
-        variables[variable] = (between or "").join([*listed, *([] if value in listed else [value])])
+        variable, separator = known[option]
+        value = _absolute(value if equals else words[number + 1], front_end.folder, address=option != "--cert")
+        before = variables.get(variable, environ.get(variable, "")) if separator else ""
+        listed = [each for each in before.split(separator) if each]
+        variables[variable] = (separator or "").join([*listed, *([] if value in listed else [value])])
     return variables
 
 
@@ -159,30 +162,30 @@ def _absolute(value: str, folder: Path, *, address: bool) -> str:
 
 def parent() -> Parent | None:
     """Return this process's parent as the system describes it, or None if it does not."""
-    place = Path("/proc") / str(os.getppid())
+    process_folder = Path("/proc") / str(os.getppid())
     try:
-        arguments = (place / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
-        pairs = (place / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
-        folder = (place / "cwd").resolve(strict=True)
+        arguments = (process_folder / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")[:-1]
+        pairs = (process_folder / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+        folder = (process_folder / "cwd").resolve(strict=True)
     except OSError:
         return None
     environ = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     return Parent(arguments=tuple(arguments), environ=environ, folder=folder)
 
 
-def targets(root: Path, of: Parent | None) -> Iterator[Path]:
+def targets(root: Path, front_end: Parent | None) -> Iterator[Path]:
     """Yield the interpreters that may be the target, the most likely first; each exists."""
-    if of is None or not _is_uv(of):
+    if front_end is None or not _is_uv(front_end):
         yield Path(sys.executable)
         return
-    for place in _of_uv(root, of):
+    for place in _environments_of_uv(root, front_end):
         for python in (place, place / "bin" / "python"):
             if untrusted.is_file(python):
                 yield python
 
 
-def _is_uv(of: Parent | None) -> bool:
-    return of is not None and bool(of.arguments) and Path(of.arguments[0]).name in {"uv", "uvx"}
+def _is_uv(front_end: Parent | None) -> bool:
+    return front_end is not None and bool(front_end.arguments) and Path(front_end.arguments[0]).name in {"uv", "uvx"}
 
 
 def _builds_with_torch(root: Path) -> bool:
@@ -194,7 +197,7 @@ def _builds_with_torch(root: Path) -> bool:
         return False
 
 
-def _of_uv(root: Path, uv: Parent) -> Iterator[Path]:
+def _environments_of_uv(root: Path, uv: Parent) -> Iterator[Path]:
     named = _option(uv.arguments, "--python", "-p") or uv.environ.get("UV_PYTHON", "")
     if "/" in named:
         yield uv.folder / named
@@ -221,19 +224,19 @@ def _option(arguments: Sequence[str], *names: str) -> str:
     return ""
 
 
-_OF_USER = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUSERBASE")
+_SEARCH_VARIABLES = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUSERBASE")
 """Variables by which a Python finds packages outside of its environment; front ends change them for a build."""
 
 
-def _torch_of(python: Path, of: Parent | None) -> InstalledTorch | None:
+def _torch_of(python: Path, front_end: Parent | None) -> InstalledTorch | None:
     """Return the torch that ``python`` would import, by its files, or None.
 
-    It is found as the user's own processes find it, among what the front end ``of`` was started with: in PYTHONPATH (as
-    modules of clusters set it) and in the user's site-packages too. It is not imported, which takes seconds and needs
-    all libraries of its CUDA; a torch that cannot be imported is taken, and the user's import says why it fails.
+    It is found as the user's own processes find it, with the variables of the front end: also in PYTHONPATH (as modules
+    of clusters set it) and in the user's site-packages. It is not imported, which takes seconds and needs all libraries
+    of its CUDA; so a torch that cannot be imported counts too, and the user's import shows why it fails.
     """
-    changes = {name: of.environ.get(name) for name in _OF_USER} if of is not None else {}
-    command: list[Path | str] = [python, "-I"] if of is None else [python]
+    changes = {name: front_end.environ.get(name) for name in _SEARCH_VARIABLES} if front_end is not None else {}
+    command: list[Path | str] = [python, "-I"] if front_end is None else [python]
     try:
         output = process.run([*command, resources.PROBE, "files"], env_changes=changes, timeout=60.0).stdout
     except ProcessError:
