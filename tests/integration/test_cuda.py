@@ -301,8 +301,8 @@ def test_cuda_requested_of_a_cpu_torch(bench: Bench) -> None:
         bench.build(bench.config("cuda_plain"))
     assert failure.value.message == (
         "CMake asks for CUDA, but torch 2.13.0+cpu is a build without CUDA. Choose a CUDA torch for this entry, or let "
-        "the CMakeLists.txt ask first: `include(CheckLanguage)`, `check_language(CUDA)`, then `enable_language(CUDA)` "
-        "only `if(CMAKE_CUDA_COMPILER)`"
+        "the CMakeLists.txt check for CUDA first: `include(CheckLanguage)`, `check_language(CUDA)`, then "
+        "`enable_language(CUDA)` only `if(CMAKE_CUDA_COMPILER)`"
     )
     # A project of just these lines.
     tree = bench.build(bench.config("cuda_optional"))
