@@ -161,7 +161,7 @@ def _of_the_store(cache: Store) -> dict[str, tuple[Path, Reader]]:
 
     def matrix() -> object:
         with mock.patch.object(reading, "read", return_value=_MATRIX):
-            return reading.remembered(root, "m", project_name="p", environ=environ) == _MATRIX
+            return reading.read_cached(root, "m", project_name="p", environ=environ) == _MATRIX
 
     matrix()
     (resolved,) = (root / "resolved").iterdir()
