@@ -154,6 +154,31 @@ def object_file(*, undefined: Sequence[str] = (), lto: Mapping[str, int] | None 
     return ident + header + tables + sections + data
 
 
+def bitcode(symbols: Mapping[str, int]) -> bytes:
+    """Return what Clang writes with ``-flto``, as far as its symbols go; each has its flags (8: undefined)."""
+    names, table = b"x", b""
+    for name, flags in symbols.items():
+        table += struct.pack("<IIIIII", len(names), len(name.encode()), 0, 0, 0xFFFFFFFF, flags)
+        names += name.encode()
+    header = struct.pack("<IIIIIIIII", 3, 0, 0, 36, 0, 36, 0, 36, len(symbols))
+    identification = _block(13, b"\0" * 20)
+    return b"BC\xc0\xde" + identification + _block(25, _blob(header + table)) + _block(23, _blob(names))
+
+
+def _block(number: int, content: bytes) -> bytes:
+    return struct.pack("<II", 1 | number << 2 | 3 << 10, len(content) // 4) + content
+
+
+def _blob(data: bytes) -> bytes:
+    length, at, size = 0, 24, len(data)
+    while size >> 5:
+        length |= (size & 31 | 32) << at
+        at, size = at + 6, size >> 5
+    length |= size << at
+    head = b"\x12\x03\x94" + (length >> 24).to_bytes(9, "little")
+    return head[: (at + 6 + 31) // 32 * 4] + data + b"\0" * (-len(data) % 4)
+
+
 def archive(members: Mapping[str, bytes]) -> bytes:
     """Return a static library as GNU ``ar`` writes it, without an index of symbols."""
     names = "".join(f"{name}/\n" for name in members).encode()

@@ -29,7 +29,8 @@ def core(tmp_path: Path) -> Path:
         "glue.cpp.o": elves.object_file(undefined=("puts",)),
         LONG: elves.object_file(undefined=("puts", *REGISTERS), data=NAMED),
         "lto.o": elves.object_file(lto={"mine": 0, "puts": 2, "weak": 3, "\N{SNOWMAN}": 4}),
-        "bitcode.o": b"BC\xc0\xde_ZN5torch7Library",
+        "bitcode.o": elves.bitcode({"mine": 0, "puts": 8, "\N{SNOWMAN}" * 99: 8 | 2}),
+        "neither.o": b"_ZN5torch7Library",
     }
     path = tmp_path / "libcore.a"
     path.write_bytes(elves.archive(members))
@@ -47,8 +48,8 @@ def found(core: Path, *binaries: AuditedBinary, linked_by: str = "libops.so") ->
 def test_what_each_member_needs(core: Path) -> None:
     """Names of any length; of ``-flto`` too; of what is no object file, nothing; what is cut off ends early."""
     members = dict(image.undefined_of_members(core))
-    lto = {"lto.o": {"puts", "weak"}}
-    assert members == {"glue.cpp.o": {"puts"}, LONG: {"puts", *REGISTERS}, "bitcode.o": set(), **lto}
+    lto = {"lto.o": {"puts", "weak"}, "bitcode.o": {"puts", "\N{SNOWMAN}" * 99}, "neither.o": set()}
+    assert members == {"glue.cpp.o": {"puts"}, LONG: {"puts", *REGISTERS}, **lto}
     whole = core.read_bytes()
     for end in (0, 7, 50, 90, 300, len(whole) - 1):
         core.write_bytes(whole[:end])
@@ -78,12 +79,13 @@ def test_a_static_library_whose_registrations_nothing_has(core: Path, tmp_path: 
 
 
 def test_what_was_compiled_for_the_link_is_read_too(tmp_path: Path) -> None:
-    """Of ``-flto``, no schema can be read: what the library that links it registers is taken for it."""
+    """Of ``-flto`` (GCC, Clang), no schema can be read: what the library that links it registers is taken for it."""
     core = tmp_path / "libcore.a"
-    core.write_bytes(elves.archive({"ops.o": elves.object_file(lto={REGISTERS[0]: 2})}))
     make = Making(tmp_path)
-    assert [place for place, _ in found(core, make.binary("l/libops.so"))] == ["l/libops.so"]
-    assert found(core, make.binary("m/libops.so", undefined=REGISTERS)) == []
+    for member in elves.object_file(lto={REGISTERS[0]: 2}), elves.bitcode({REGISTERS[0]: 8}):
+        core.write_bytes(elves.archive({"ops.o": member}))
+        assert [place for place, _ in found(core, make.binary("l/libops.so"))] == ["l/libops.so"]
+        assert found(core, make.binary("m/libops.so", undefined=REGISTERS)) == []
 
 
 def test_registrations_that_are_there(core: Path, tmp_path: Path) -> None:

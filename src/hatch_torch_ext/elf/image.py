@@ -210,13 +210,17 @@ MAX_NAMES = 1 << 24
 def undefined_of_members(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the name of each object file in a static library, and the symbols that it needs of others.
 
-    A member that is no object file (LLVM's bitcode, say) has none. What cannot be read of an archive (it is thin, or
-    cut off) is left out. Raises ``OSError`` if there is no such file.
+    A member that is no object file has none. What cannot be read of an archive (it is thin, or cut off) is left out.
+    Raises ``OSError`` if there is no such file.
     """
     with path.open("rb") as stream:
         for name, size in _members(stream):
+            data = stream.read(size)
+            if data.startswith(BITCODE):
+                yield name, frozenset(_undefined_of_bitcode(data))
+                continue
             try:
-                image = Image(stream.read(size))
+                image = Image(data)
                 symbols = [symbol for symbol, is_defined, _ in image.symbols() if not is_defined]
                 symbols += image.undefined_before_linking()
             except Malformed:
@@ -242,3 +246,60 @@ def _members(stream: BinaryIO) -> Iterator[tuple[str, int]]:
             yield long.decode("utf-8", "replace") or name.removesuffix("/"), size
         at += MEMBER_HEADER + size + size % 2
         stream.seek(at)
+
+
+BITCODE = b"BC\xc0\xde"
+"""The beginning of what Clang writes with ``-flto`` (https://llvm.org/docs/BitCodeFormat.html)."""
+_SYMBOLS, _NAMES = 25, 23
+"""The numbers of the blocks that hold, as one blob each, the symbols of the module and all names."""
+_BLOB = b"\x12\x03\x94"
+"""How such a block begins: the one abbreviation in it, a blob of kind 1, and its use; the blob's length follows."""
+_IR_SYMBOL = struct.Struct("<IIIIII")
+"""Offset and size of the name, the same of that before mangling, group, flags (``storage::Symbol`` in IRSymtab.h)."""
+_IR_UNDEFINED = 1 << 3
+
+
+def _undefined_of_bitcode(data: bytes) -> Iterator[str]:
+    """Yield the symbols that a module of LLVM's bitcode needs; none where it is cut off."""
+    blobs = dict(_blobs(data))
+    symbols, names = blobs.get(_SYMBOLS, b""), blobs.get(_NAMES, b"")
+    if len(symbols) < 36:  # noqa: PLR2004 -- the header up to the place and number of the symbols
+        return
+    start, count = struct.unpack_from("<II", symbols, 28)
+    end = min(start + count * _IR_SYMBOL.size, len(symbols))
+    for at in range(start, end - _IR_SYMBOL.size + 1, _IR_SYMBOL.size):
+        place, size, _, _, _, flags = _IR_SYMBOL.unpack_from(symbols, at)
+        if flags & _IR_UNDEFINED:
+            yield names[place : place + size].decode("utf-8", "backslashreplace")
+
+
+def _blobs(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of each outer block of LLVM's bitcode that holds a blob, and the blob.
+
+    A block is 2 bits (1: a block), its number, the width of its abbreviations, then, in whole words of 4 bytes, its
+    length in words and its content.
+    """
+    at = len(BITCODE)
+    while at + 8 <= len(data):
+        head = int.from_bytes(data[at : at + 8], "little")
+        if head & 3 != 1:
+            return
+        number, bits = _variable(head, 2, 8)
+        _, bits = _variable(head, bits, 4)
+        start = at + (bits + 31) // 32 * 4 + 4
+        at = start + 4 * int.from_bytes(data[start - 4 : start], "little")
+        if data[start : start + len(_BLOB)] == _BLOB:
+            size, bits = _variable(int.from_bytes(data[start : start + 12], "little"), 8 * len(_BLOB), 6)
+            first = start + (bits + 31) // 32 * 4
+            yield number, data[first : min(first + size, at)]
+
+
+def _variable(bits: int, at: int, width: int) -> tuple[int, int]:
+    """Return the number at bit ``at``, and its end: pieces of ``width`` bits whose highest says that more follow."""
+    value, shift, more = 0, 0, 1
+    while more:
+        piece = bits >> at & (1 << width) - 1
+        more = piece >> width - 1
+        value |= (piece & (1 << width - 1) - 1) << shift
+        at, shift = at + width, shift + width - 1
+    return value, at
