@@ -64,7 +64,8 @@ def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) ->
     """The wheel is that of one build of all, but for its build number; the old variants are the same bytes.
 
     Only the new entry is compiled; the matrix is edited, and a second run says that nothing is to be added. Before
-    that, a pruned wheel, another project's and one of a newer release are refused, and the matrix stays as it was.
+    that, a pruned wheel, another project's and those of a newer release and of a later format are refused, and the
+    matrix stays as it was.
     """
     project = project_of(tmp_path / "project", shared, "2.7", "2.8")
     assert project.build().returncode == 0
@@ -76,12 +77,15 @@ def test_the_next_torch_without_another_release(tmp_path: Path, shared: Path) ->
     pruned = wheels.changed(published, {"pruned": ["gone"]}, folder=tmp_path / "odd")
     (tmp_path / "newer").mkdir()
     newer = wheels.changed(published, {"origin": made}, folder=tmp_path / "newer")
+    (tmp_path / "later").mkdir()
+    later = wheels.changed(published, {"schema": 2, "origin": made}, folder=tmp_path / "later")
     label = "torch2.8_cpu_cxx11_x86_64"
     files = {f"{label}/libx.so": elves.shared_object(needed=("libc.so.6",))}
     foreign = wheels.ours(tmp_path / "odd", [(wheels.variant(label, files), files)], package="other")
     for wheel, refusal in (
         (pruned, "from which `prune` removed gone: name the wheel that was published"),
         (newer, "was built by hatch-torch-ext 99.1, and this is"),
+        (later, "is of format 2 (`schema`), and hatch-torch-ext"),
         (foreign, "is a wheel of other, and the project in this folder is my-pkg"),
     ):
         refused = project.cli("extend", str(wheel), "--add", "torch=2.9", "-o", "more")

@@ -16,7 +16,7 @@ import uv
 
 import warm
 import wheels
-from hatch_torch_ext import cli
+from hatch_torch_ext import __version__, cli
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base import uv as own_uv
 from hatch_torch_ext.facts import variant as variants
@@ -476,6 +476,19 @@ def test_an_invalid_manifest(environment: Path, wheel: Path, capsys: pytest.Capt
     assert "my_pkg/_torch_ext/manifest.json is invalid (is not JSON" in problem
     assert problem.endswith(private(f": {installs(environment)} --force-reinstall --no-deps {wheel}"))
     again(problem)
+
+
+def test_a_manifest_of_a_later_format(environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The package may be in order: hatch-torch-ext is too old for it, and no command installs the package again."""
+    install(environment, wheel)
+    file = site(environment) / "my_pkg/_torch_ext/manifest.json"
+    manifest = json.loads(file.read_text())
+    file.unlink()  # the installer's cache may have it, too
+    file.write_text(json.dumps({**manifest, "schema": 2}))
+    status, said = doctor(environment, capsys)
+    known = f"hatch-torch-ext {__version__} reads formats up to 1: upgrade hatch-torch-ext"
+    assert said["problems"] == [private(f"my_pkg: {file} is of format 2 (`schema`), and {known}")]
+    assert (status, said["commands"], said["packages"]) == (1, [], [])
 
 
 @pytest.mark.performs("Name another")

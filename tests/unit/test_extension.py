@@ -18,7 +18,7 @@ import elves
 import wheels
 from hatch_torch_ext import __version__, audit
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE
-from hatch_torch_ext.base.errors import ConfigurationError, MergeError, WheelError
+from hatch_torch_ext.base.errors import ConfigurationError, MergeError, NewerManifestError, WheelError
 from hatch_torch_ext.cli import extend
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.manifest import ORIGIN, Origin, origin_to_json
@@ -373,6 +373,13 @@ def test_a_newer_manifest_names_what_reads_it(tmp_path: Path) -> None:
     path = wheels.changed(whole.wheel.path, {"variants": [{"new": 1}], ORIGIN: made})
     with pytest.raises(WheelError, match=r"hatch-torch-ext 99\.1 made it: `pip install 'hatch-torch-ext>=99\.1'`"):
         parts.read(path, folder=tmp_path / "again")
+
+
+def test_a_wheel_of_a_later_format_is_not_extended(tmp_path: Path) -> None:
+    """It is read as the other commands read it (`test_border.py`): the message says what to upgrade to."""
+    path = wheels.changed(part(tmp_path / "whole").wheel.path, {"schema": 2, ORIGIN: {"version": "99.1"}})
+    with pytest.raises(NewerManifestError, match=r"is of format 2 .*: upgrade hatch-torch-ext to 99\.1,"):
+        parts.read_all([path], folder=tmp_path / "again")
 
 
 def test_merging_keeps_the_build_number(tmp_path: Path) -> None:

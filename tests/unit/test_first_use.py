@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
+from hatch_torch_ext import __version__, store
 from hatch_torch_ext.base.errors import WheelError
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import manifest
 from hatch_torch_ext.facts.manifest import Fallback
 from hatch_torch_ext.toolchain import cudafit, tools
+from hatch_torch_ext.user import first_use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +41,20 @@ def test_a_compiler_is_installed_as_the_distribution_does(release: str, command:
     assert tools._how_to_install({}, tmp_path / "os-release") == command
     conda = tools._how_to_install({"CONDA_PREFIX": "/conda"}, tmp_path / "os-release")
     assert conda == "`conda install -c conda-forge cxx-compiler`"
+
+
+def test_a_package_of_a_later_format_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A builder that is older than what made the package says so; to install the package again would not help."""
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "store"))  # which the build sets
+    file = tmp_path / "my_pkg" / "_torch_ext" / "manifest.json"
+    disk.write(file.parent, {file.name: json.dumps({"schema": 2, "origin": {"version": "99.1"}, "variants": []})})
+    names = {"package": "my_pkg", "distribution": "my-pkg", "view": "view", "nvidia": []}
+    places = {"root": str(file.parent), "cache": str(tmp_path / "cache"), "torch": str(tmp_path / "torch")}
+    fault = first_use.build({**names, **places}, say=lambda _: None)
+    assert fault == (
+        f"{file} is of format 2 (`schema`), and hatch-torch-ext {__version__} reads formats up to 1: upgrade "
+        "hatch-torch-ext to 99.1, which made it"
+    )
 
 
 def test_a_user_without_nvcc_learns_what_to_install(tmp_path: Path) -> None:
