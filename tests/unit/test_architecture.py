@@ -197,6 +197,7 @@ def test_facts_stand_alone() -> None:
         ("facts.labels", "releases"),
         ("facts.registered", "releases"),
         ("facts.releases", "backend"),
+        ("facts.project", "content"),
         ("facts.registered", "content"),
         ("facts.variant", "backend"),
     }

@@ -15,6 +15,7 @@ from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import buildfolder, failures, package, replies, surroundings
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
 from hatch_torch_ext.config import CMakeConfig, Config
+from hatch_torch_ext.facts import project
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache, Environment, Interpreter, Sdk, Setup, Tool, Toolchain
@@ -523,16 +524,12 @@ def test_files_that_fill_the_cache_once(args: tuple[str, ...], tmp_path: Path) -
     """However it is written, the file's content is found; it counts from the folder of CMakeLists.txt as well."""
     file = tmp_path / "preload.cmake"
     file.write_text("set(A 1)\n", encoding="utf-8")
-    config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path, cmake=CMakeConfig(args=args))
-    first = surroundings.contents_read_once(config, {})
+    first = project.read_once(tmp_path, args, (), {})
     assert list(first) == [str(file)]
-    assert surroundings.contents_read_once(config, {"CMAKE_TOOLCHAIN_FILE": str(file)}) == first
+    assert project.read_once(tmp_path, args, (), {"CMAKE_TOOLCHAIN_FILE": str(file)}) == first
     file.write_text("set(A 2)\n", encoding="utf-8")
-    assert surroundings.contents_read_once(config, {}) != first
-    assert (
-        surroundings.contents_read_once(Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path), {})
-        == {}
-    )
+    assert project.read_once(tmp_path, args, (), {}) != first
+    assert project.read_once(tmp_path, (), (), {}) == {}
 
 
 @pytest.mark.performs("put it into CXXFLAGS")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import escape, untrusted
-from hatch_torch_ext.cmake import launchers, package, replies, surroundings
+from hatch_torch_ext.cmake import launchers, package, replies
 from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.facts.variables import Use
 
@@ -175,7 +175,7 @@ def _key(setup: Setup, cache: Sequence[str]) -> str:
         "target": repr(toolchain.target),
         "launcher": launchers.words(setup),
         "environ": variables.of(Use.COMPILE, environ),
-        "files": surroundings.contents_read_once(setup.config, environ),
+        "files": project.read_once(setup.config.source, setup.config.cmake.args, setup.config.cmake.define, environ),
         "package": package.digest(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -109,8 +109,6 @@ _ABSENT = re.compile(
 """A file that CMake or Ninja misses, by its path."""
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 _FULL = 1 << 20  # bytes left; CMake and compilers then report anything but a full disk
-_TAKEN = ';"\\$`'  # CMake splits lists and ends strings at these, and a shell or ccache would expand a variable
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LONGEST = 400  # characters; a compiler's command line fills screens
 
 
@@ -343,19 +341,8 @@ def nothing_installed(setup: Setup, reply: Reply) -> str:
 def check_folders(entry: str, *folders: Path) -> None:
     """Raise ``CompileError`` for a folder in which CMake cannot work, before it fails with an unrelated error."""
     for folder in folders:
-        if (why := unusable(folder)) is not None:
+        if (why := project.unusable(folder)) is not None:
             raise CompileError(entry, f"{why}. Rename that folder")
-
-
-def unusable(folder: Path) -> str | None:
-    """Return why CMake cannot work with a folder of this name, or None."""
-    taken = [letter for letter in dict.fromkeys(str(folder)) if letter in _TAKEN or _CONTROL.match(letter)]
-    if not taken:
-        return None
-    return (
-        f"CMake cannot work in {escape.line(folder)}: {escape.line(' '.join(taken))} in a path has a special meaning "
-        "to CMake or to the tools that it starts"
-    )
 
 
 def check_destinations(entry: str, reply: Reply, *, prefix: Path, site: Path) -> None:

@@ -12,12 +12,11 @@ from packaging.version import Version
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
 from hatch_torch_ext.cmake import launchers, package, toolchainfile
-from hatch_torch_ext.facts import archs, content
+from hatch_torch_ext.facts import archs, project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from hatch_torch_ext.config import Config
     from hatch_torch_ext.values import Entry, Setup, Toolchain
 
 NO_TOOLKIT = Path("/no-cuda-toolkit-for-this-entry")
@@ -118,29 +117,6 @@ _OF_ANOTHER_PYTHON = (
 DEFAULT_EPOCH = "1580601600"
 
 
-def contents_read_once(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return path -> hash of files that are read once into CMake's cache: those of ``-C``, toolchain file and presets.
-
-    A relative path of ``-C`` is relative to this folder, as CMake takes it; the others to the folder of CMakeLists.txt.
-    """
-    define = dict(config.cmake.define)
-    named = [define.get("CMAKE_TOOLCHAIN_FILE"), environ.get("CMAKE_TOOLCHAIN_FILE")]
-    if _names_preset(config):
-        named += [str(config.source / name) for name in ("CMakePresets.json", "CMakeUserPresets.json")]
-    after = ""
-    for argument in config.cmake.args:
-        match = re.match(r"(?:-C|--toolchain=?|-D\s*CMAKE_TOOLCHAIN_FILE(?::\w+)?=)(.*)", argument)
-        named.append(argument if after else match[1] if match else None)
-        after = argument if argument in {"-C", "--toolchain"} else ""
-    found = {}
-    for text in filter(None, named):
-        for path in (Path.cwd() / text, config.source / text):
-            if path.is_file():
-                found[str(path)] = content.sha256(path)
-                break
-    return found
-
-
 def env_changes(setup: Setup) -> dict[str, str | None]:
     """Return the changes to this process's environment; the user's and the hatch environment's flags stay."""
     environment, toolchain = setup.environment, setup.toolchain
@@ -223,11 +199,7 @@ def _build_type(setup: Setup) -> str:
 def _of_a_preset(setup: Setup) -> bool:
     """Return whether a preset may give the build type: CMake reads the environment variable where it gives none."""
     config, version = setup.config, Version(setup.toolchain.cmake.version)
-    return _names_preset(config) and config.cmake.build_type is None and version >= READS_BUILD_TYPE
-
-
-def _names_preset(config: Config) -> bool:
-    return any(re.match("--preset(?:[= ]|$)", argument) is not None for argument in config.cmake.args)
+    return project.names_preset(config.cmake.args) and config.cmake.build_type is None and version >= READS_BUILD_TYPE
 
 
 def matrix_variables(entry: Entry) -> dict[str, str]:

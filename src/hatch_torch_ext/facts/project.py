@@ -10,8 +10,11 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hatch_torch_ext.base import escape
+from hatch_torch_ext.facts import content
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     Identity = tuple[int, int]
 
@@ -168,7 +171,7 @@ def output_files() -> set[Identity]:
         known.add(pid)
         _take(pid, STANDARD, found, pipes)
         pid = _parent(pid)
-    others = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")}
+    others = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} if pipes else set()
     while reading := {pid for pid in others - known if pipes & {name for _, name in _open(pid)}}:
         for pid in reading:
             known.add(pid)
@@ -187,12 +190,12 @@ def identity(path: Path) -> Identity | None:
 
 def _take(pid: int, only: tuple[str, ...], found: set[Identity], pipes: set[str]) -> None:
     """Add what the process has open for writing, or ``only`` its descriptors of these numbers."""
-    for link, name in _open(pid):
-        if (only and link.name not in only) or not _is_written(pid, link.name):
+    for number, name in _open(pid):
+        if (only and number not in only) or not _is_written(pid, number):
             continue
         if name.startswith("pipe:"):
             pipes.add(name)
-        elif (file := identity(link)) is not None:
+        elif (file := identity(Path(f"/proc/{pid}/fd/{number}"))) is not None:
             found.add(file)
 
 
@@ -204,12 +207,13 @@ def _is_written(pid: int, number: str) -> bool:
     return match is not None and int(match[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _open(pid: int) -> Iterator[tuple[Path, str]]:
+def _open(pid: int) -> Iterator[tuple[str, str]]:
     """Yield the open descriptors of a process, each with what it names; none of another user's process."""
+    folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
-        for link in Path(f"/proc/{pid}/fd").iterdir():
+        for number in os.listdir(folder):  # noqa: PTH208 -- of every process of the machine
             with contextlib.suppress(OSError):
-                yield link, str(link.readlink())
+                yield number, os.readlink(f"{folder}/{number}")  # noqa: PTH115
 
 
 def _parent(pid: int) -> int:
@@ -218,3 +222,47 @@ def _parent(pid: int) -> int:
         return int(text.rpartition(")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+_TAKEN = ';"\\$`'  # CMake splits lists and ends strings at these, and a shell or ccache would expand a variable
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def unusable(folder: Path) -> str | None:
+    """Return why CMake cannot work with a folder of this name, or None."""
+    taken = [letter for letter in dict.fromkeys(str(folder)) if letter in _TAKEN or _CONTROL.match(letter)]
+    if not taken:
+        return None
+    return (
+        f"CMake cannot work in {escape.line(folder)}: {escape.line(' '.join(taken))} in a path has a special meaning "
+        "to CMake or to the tools that it starts"
+    )
+
+
+def names_preset(args: Sequence[str]) -> bool:
+    """Return whether these arguments of CMake name a preset."""
+    return any(re.match("--preset(?:[= ]|$)", argument) is not None for argument in args)
+
+
+def read_once(
+    source: Path, args: Sequence[str], define: Sequence[tuple[str, str]], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return path -> hash of files that are read once into CMake's cache: those of ``-C``, toolchain file and presets.
+
+    A relative path of ``-C`` is relative to this folder, as CMake takes it; the others to ``source``.
+    """
+    named = [dict(define).get("CMAKE_TOOLCHAIN_FILE"), environ.get("CMAKE_TOOLCHAIN_FILE")]
+    if names_preset(args):
+        named += [str(source / name) for name in ("CMakePresets.json", "CMakeUserPresets.json")]
+    after = ""
+    for argument in args:
+        match = re.match(r"(?:-C|--toolchain=?|-D\s*CMAKE_TOOLCHAIN_FILE(?::\w+)?=)(.*)", argument)
+        named.append(argument if after else match[1] if match else None)
+        after = argument if argument in {"-C", "--toolchain"} else ""
+    found = {}
+    for text in filter(None, named):
+        for path in (Path.cwd() / text, source / text):
+            if path.is_file():
+                found[str(path)] = content.sha256(path)
+                break
+    return found

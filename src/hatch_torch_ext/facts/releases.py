@@ -136,7 +136,7 @@ def admitted_versions(specifier: SpecifierSet) -> tuple[Version, ...]:
     """
     named = filter(None, (_version(clause.version.removesuffix(".*")) for clause in specifier))
     candidates = {*_patches(), *named}
-    return tuple(sorted(v for v in candidates if specifier.contains(v, prereleases=True)))
+    return tuple(sorted(specifier.filter(candidates, prereleases=True)))
 
 
 @cache

@@ -113,7 +113,9 @@ def names(use: Use) -> tuple[str, ...]:
 
 def of(use: Use, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of ``environ`` that matter to one of ``use``, sorted, with their values."""
-    named = {name for pattern in names(use) for name in fnmatch.filter(environ, pattern)}
+    counting = frozenset(names(use))
+    patterns = [name for name in counting if "*" in name]
+    named = (name for name in environ if name in counting or any(fnmatch.fnmatch(name, each) for each in patterns))
     return {name: environ[name] for name in sorted(named)}
 
 

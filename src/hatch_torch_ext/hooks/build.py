@@ -209,7 +209,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         promised = self._promised(config, entries, hook)
         # Read before the build, so that files which change during it count as changed.
         compiled = editable.sources(config, work) if is_editable else {}
-        packed = shipping.SdistFiles(()) if is_editable else shipping.of_sdist(self.root)
+        packed = shipping.SdistFiles(()) if is_editable else shipping.of_sdist(self.root, work)
         product = self._compile(selected, entries, work, packed, is_wheel=not is_editable)
         self._built = config, product, packed
         if not promised:

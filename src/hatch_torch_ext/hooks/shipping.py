@@ -72,10 +72,16 @@ class SdistFiles:
         return found[0].parent.as_posix() if found else None
 
 
-def of_sdist(root: str) -> SdistFiles:
-    """Walk the project, and return the files that hatchling puts into an sdist."""
+def of_sdist(root: str, work: Path | None = None) -> SdistFiles:
+    """Walk the project, and return the files that hatchling puts into an sdist.
+
+    The folder ``work`` of builds, which an sdist excludes, is not entered: it has thousands of files.
+    """
+    builder = SdistBuilder(root)
+    if work is not None:
+        builder.config.build_reserved_paths.add(os.path.relpath(work, root))
     try:
-        return SdistFiles(tuple(SdistBuilder(root).recurse_included_files()))
+        return SdistFiles(tuple(builder.recurse_included_files()))
     except ValueError:
         return SdistFiles(())
 

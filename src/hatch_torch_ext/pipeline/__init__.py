@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import audit, merge, store
 from hatch_torch_ext.base.errors import AuditError, BuildError, ConfigurationError
-from hatch_torch_ext.facts import archs, labels
+from hatch_torch_ext.facts import archs, labels, project
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.variant import BUILD, HELP
@@ -114,9 +114,7 @@ def build(
 
 def _check_cache() -> None:
     """Raise ``ConfigurationError`` before anything is fetched into a cache in which CMake could not work."""
-    from hatch_torch_ext.cmake import failures
-
-    if (why := failures.unusable(store.path(os.environ))) is not None:
+    if (why := project.unusable(store.path(os.environ))) is not None:
         raise ConfigurationError([f"{why}. That is the cache: name another folder with {store.VARIABLE}"])
 
 

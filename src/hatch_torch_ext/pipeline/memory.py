@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import store
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError, WheelError
-from hatch_torch_ext.cmake import ninja, replies, surroundings
 from hatch_torch_ext.config import declaration
 from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.backend import compilers
@@ -316,7 +315,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},
         "environ": variables.of(Use.COMPILE | Use.FIND, environ),
-        "files": surroundings.contents_read_once(task.config, environ),
+        "files": project.read_once(task.config.source, task.config.cmake.args, task.config.cmake.define, environ),
         "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
     }
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False).replace(str(task.config.root), "<project>")
@@ -347,11 +346,11 @@ def _hidden(value: str | None) -> str | None:
 @functools.cache
 def own_digest() -> str:
     """Return a digest of this package: another version may build differently."""
-    root = Path(__file__).resolve().parent.parent
-    text = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            text.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    root, text = str(Path(__file__).resolve().parent.parent), hashlib.sha256()
+    for folder, below, names in os.walk(root):
+        below.sort()
+        for path in (f"{folder}/{name}" for name in sorted(names) if not name.endswith(".pyc")):
+            text.update(path.removeprefix(root).encode() + b"\0" + Path(path).read_bytes() + b"\0")
     return text.hexdigest()
 
 
@@ -399,6 +398,8 @@ def _revision(source: Path) -> tuple[str | None, str | None]:
 
 def _installed(build: Path) -> Iterator[str]:
     """Yield the files that install rules name; with a slash at the end, the folders that they copy whole."""
+    from hatch_torch_ext.cmake import replies
+
     try:
         rules = replies.read(build).rules
     except untrusted.DAMAGED:
@@ -415,6 +416,7 @@ def _packages(site: Path) -> Iterator[str]:
 
 def _named(build: Path, program: Path) -> set[str]:
     """Return the absolute paths that Ninja lists as inputs: sources, headers, libraries, CMake's own files."""
+    from hatch_torch_ext.cmake import ninja
 
     def listed(*tool: str) -> list[str]:
         return process.run([program, "-C", build, "-t", *tool]).stdout.splitlines()

@@ -111,9 +111,9 @@ def _of_the_system(error: OSError, request: Request) -> str:
 
 
 def _build(request: Request, say: Say) -> None:
-    from hatch_torch_ext.cmake import failures
+    from hatch_torch_ext.facts import project
 
-    if (why := failures.unusable(Path(request.cache))) is not None:
+    if (why := project.unusable(Path(request.cache))) is not None:
         raise ConfigurationError([f"{why}. {builtcache.ELSEWHERE}"])
     cache = store.opened(request.cache, say)
     builtcache.check_place(cache.root)
