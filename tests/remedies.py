@@ -37,7 +37,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         'pip install "hatch-torch-ext[dask]"',
         "qemu-user-static",
         "set the input `test`",
-        "take the build of torch's own index",
+        "use the build of torch's own index",
         "thin torch SDKs are made for",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (

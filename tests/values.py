@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.values import Entry, Matrix
+from hatch_torch_ext.values import Entry, Environment, Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from hatch_torch_ext.values import Interpreter
 
 
 def entry(
@@ -33,3 +36,9 @@ def matrix(
         pythons={name: (pythons or {}).get(name) for name in variables},
         env_vars=dict.fromkeys(variables, ()),
     )
+
+
+def environment(python: Path, interpreter: Interpreter) -> Environment:
+    """Return an environment without packages, whose Python is ``python``."""
+    folder = python.parent
+    return Environment(prefix=folder, python=python, bin=folder, site_packages=folder / "none", interpreter=interpreter)

@@ -54,9 +54,9 @@ def of(root: Path) -> dict[str, tuple[Path, Reader]]:
         **_of_a_build_folder(root / "build"),
         **_of_ninja(root / "ninja"),
         **_of_a_reply(root / "reply"),
-        **_of_the_store(store.opened(root / "store")),
+        **_of_the_store(store.open_store(root / "store")),
         **_of_an_environment(task, root / "data"),
-        **_of_first_use(store.opened(root / "first-use")),
+        **_of_first_use(store.open_store(root / "first-use")),
     }
 
 

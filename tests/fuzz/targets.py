@@ -57,7 +57,7 @@ _METADATA = (
 _NAMES = "my_pkg/a.py\n../a\nmy_pkg/../../a\n/a\nC:/a\na\\b\nmy_pkg/a.py/b\nü/\x1b\na//b\n./a\n".encode()
 _FOLDER = tempfile.TemporaryDirectory(prefix="hatch-torch-ext-fuzz-")
 _MEMORIES = of_memories(Path(_FOLDER.name) / "memories")
-_STORE = store.opened(Path(_FOLDER.name))
+_STORE = store.open_store(Path(_FOLDER.name))
 _WHEEL = ResolvedWheel(name="torch", version="2.8.0", url="https://host/torch-2.8.0.whl", sha256="0" * 64, size=10)
 _FACTS = TorchFacts(version="2.8.0", cuda=None, hip=None, git_version=None, cxx11_abi=True, cxx_standard=17)
 _LIBRARY = archive.ArchiveMember(name="torch/lib/libc10.so", start=0, end=9, compressed=9, size=9, crc=1, method=0)

@@ -288,19 +288,19 @@ def test_a_torch_in_a_folder_is_for_an_installed_sdk(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     line = f"torch @ {source.as_uri()}"
-    asked = values.entry(name="plain", dependencies=(line,), torch_requirement=line)
+    entry = values.entry(name="plain", dependencies=(line,), torch_requirement=line)
     text = (
         PROJECT.replace('["torch==2.9.*"]', f'["{line}"]') + "[tool.hatch.metadata]\nallow-direct-references = true\n"
     )
     config = Config(root=project(tmp_path, text), package="p", package_dir=tmp_path, source=tmp_path)
-    python = environments.without_torch(asked, data=tmp_path / "data", uv=Path(uv.find_uv_bin()), installer={})
+    environment = environments.without_torch(entry, data=tmp_path / "data", uv=Path(uv.find_uv_bin()), installer={})
     with pytest.raises(SdkError) as caught:
-        thin.acquire(asked, python.interpreter, python.python, config, report=print)
+        thin.acquire(entry, environment, config, report=print)
     assert str(caught.value).endswith(
         'torch comes from a folder or a repository, not from a wheel: use `sdk = "environment"` for it'
     )
-    made = environments.of_entry(asked, root=tmp_path, shared_with_author=False, data=tmp_path / "data")
-    assert sdk_environment.acquire(asked, made).version == "2.9.0"
+    made = environments.of_entry(entry, root=tmp_path, shared_with_author=False, data=tmp_path / "data")
+    assert sdk_environment.acquire(entry, made).version == "2.9.0"
 
 
 @pytest.mark.performs("Correct the environment's dependencies")
@@ -474,7 +474,7 @@ def test_a_constraint_on_torch_is_named_and_its_remedy_works(
     assert "torch==2.9.*" in message
     assert message.endswith(
         f"\nIt is held back by constraints: {expected} has the line `torch==2.8.0`. Run `{command}` before the build, "
-        'or correct the matrix. `sdk = "thin"` installs no torch, and follows no constraint of pip.'
+        'or correct the matrix. `sdk = "thin"` installs no torch, and ignores the constraints of pip.'
     )
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     if command.startswith("export"):

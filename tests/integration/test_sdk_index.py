@@ -24,17 +24,18 @@ def test_torch_2_8(tmp_path: Path) -> None:
     """Release 2.8.0 costs 11 MB, has its facts and headers, and answers CMake's questions by itself."""
     entry = values.entry(name="matrix.2.8", variables=(("torch", "2.8"),), torch_requirement="torch==2.8.0")
     version = sys.version_info
-    here = Interpreter(
+    interpreter = Interpreter(
         version=f"{version[0]}.{version[1]}.{version[2]}",
         tag=f"cp{version[0]}{version[1]}",
         ext_suffix=".so",
         machine=os.uname().machine,
         include=tmp_path,
     )
+    environment = values.environment(Path(sys.executable), interpreter)
     said: list[str] = []
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
     environ = {"HATCH_TORCH_EXT_CACHE": str(tmp_path / "store")}
-    sdk = thin.acquire(entry, here, Path(sys.executable), config, report=said.append, environ=environ)
+    sdk = thin.acquire(entry, environment, config, report=said.append, environ=environ)
     check(entry, sdk)
     assert (sdk.minor, sdk.cxx11_abi, sdk.cxx_standard) == ("2.8", True, 17)
     assert len(said) == 1

@@ -78,8 +78,7 @@ class Builder:
         """Acquire the SDK of one entry that asks for ``requirement``."""
         return thin.acquire(
             entry(requirement, **variables),
-            interpreter(),
-            Path(sys.executable),
+            values.environment(Path(sys.executable), interpreter()),
             config or self.config(index_url),
             report=self.said.append,
             environ=self.environ,
@@ -348,10 +347,11 @@ def test_one_byte_now_and_then_is_not_progress(builder: Builder, index: Index) -
     assert time.monotonic() - began < 15
     place = re.escape(f"{index.url}/files/{NAME}")
     assert re.fullmatch(
-        rf"matrix\.2\.8: {place}: only \d+ bytes came in 0\.\d+ s, 3 times in a row\. Check the network and the index",
+        rf"matrix\.2\.8: {place}: only \d+ bytes arrived in 0\.\d+ s, 3 times in a row\. Check the network and the "
+        "index",
         message,
     )
-    assert re.fullmatch(rf"{place}: only \d+ bytes came in 0\.\d+ s; trying again", builder.said[0])
+    assert re.fullmatch(rf"{place}: only \d+ bytes arrived in 0\.\d+ s; trying again", builder.said[0])
 
 
 def test_a_body_without_an_end(builder: Builder, index: Index) -> None:
@@ -632,9 +632,9 @@ def test_an_address_that_cannot_be_read(builder: Builder, index: Index, address:
 @pytest.mark.parametrize("host", ["a" * 70, "a..b", "xn--"])
 def test_a_host_that_no_name_server_knows(builder: Builder, index: Index, host: str) -> None:
     """An invalid host name, of the index or in a redirect, gives a message."""
-    assert "is not an address, or redirects to what is none" in builder.fails(index_url=f"http://{host}/simple")
+    assert "is not a valid address, or redirects to one that is not" in builder.fails(index_url=f"http://{host}/simple")
     index.fault, index.elsewhere = "redirect", f"http://{host}"
-    assert "is not an address, or redirects to what is none" in builder.fails()
+    assert "is not a valid address, or redirects to one that is not" in builder.fails()
 
 
 def test_a_token_in_an_address_is_not_stored(builder: Builder, index: Index) -> None:

@@ -52,7 +52,7 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
             replace(setup, sdk=replace(sdk, kind="thin")),
             tree,
             exports=names if at_hand else None,
-            others=exports.StoredExports(os.environ, besides=sdk.version),
+            others=exports.StoredExports(os.environ, excluding=sdk.version),
         )
         return [(each.code, each.message) for each in findings if not each.warning]
 
@@ -69,13 +69,13 @@ def test_the_wrong_cxx_abi_is_named_and_so_is_the_torch_that_has_it(environment:
 
 def test_exports_at_hand_are_those_of_other_releases(environment: Environment, tmp_path: Path) -> None:
     """Versions in their order without the torch available; a damaged list is empty, and an empty store has none."""
-    assert not exports.StoredExports(os.environ, besides="2.13.0")
+    assert not exports.StoredExports(os.environ, excluding="2.13.0")
     sdk = sdk_environment.acquire(ENTRY, environment)
     remember(sdk, tmp_path / "older")
     exports.of(sdk, ["libc10.so"], fetch=False, report=print)
-    found = exports.StoredExports(os.environ, besides=sdk.version)
+    found = exports.StoredExports(os.environ, excluding=sdk.version)
     assert {version: dict(names) for version, names in found.items()} == {"2.6.0+cpu": {"libc10.so": frozenset({OLD})}}
-    assert list(exports.StoredExports(os.environ, besides="")) == ["2.6.0+cpu", sdk.version]
+    assert list(exports.StoredExports(os.environ, excluding="")) == ["2.6.0+cpu", sdk.version]
     for file in (tmp_path / "store" / "exports").glob("*/*.gz"):
         file.write_bytes(b"cut")
     assert dict(found["2.6.0+cpu"]) == {"libc10.so": frozenset()}

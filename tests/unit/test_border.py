@@ -364,7 +364,7 @@ def test_markers_of_the_store_are_shown_as_text(
 ) -> None:
     """`sdk list`, `verify` and `prune` read what is in the store, whatever it is."""
     monkeypatch.setenv(store.VARIABLE, str(tmp_path))
-    folder, _ = store.opened(tmp_path).make("stubs", "key", lambda _: {"title": "x"})
+    folder, _ = store.open_store(tmp_path).make("stubs", "key", lambda _: {"title": "x"})
     store.release()
     (folder / store.MARKER).chmod(0o644)
     (folder / store.MARKER).write_bytes(marker)

@@ -45,7 +45,7 @@ def scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scope]:
             interpreter=of_python(Path(sys.executable)).interpreter,
             python=Path(sys.executable),
             root=tmp_path,
-            store=store.opened(tmp_path / "store"),
+            store=store.open_store(tmp_path / "store"),
             http=http,
             report=print,
         )

@@ -12,7 +12,7 @@ import disk
 import values
 from hatch_torch_ext.base.errors import SdkError
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.sdk import check, exports, facts, narrowed
+from hatch_torch_ext.sdk import check, exports, facts, for_entry
 from hatch_torch_ext.values import Sdk
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def test_version_file(tmp_path: Path, text: str, cuda: str | None) -> None:
 @pytest.mark.parametrize(
     ("version", "symbols", "message"),
     [
-        ("cuda = None", (NEW,), "version.py does not say __version__"),
+        ("cuda = None", (NEW,), "version.py does not set __version__"),
         ("<<<<<<< HEAD", (NEW,), "version.py is not Python"),
-        (None, (), "neither TorchConfig.cmake nor lib/libc10.so tells the C++ ABI"),
+        (None, (), "neither TorchConfig.cmake nor lib/libc10.so shows the C++ ABI"),
     ],
 )
 def test_unreadable(tmp_path: Path, version: str | None, symbols: tuple[str, ...], message: str) -> None:
@@ -166,6 +166,6 @@ def test_an_index_without_the_build_that_the_matrix_asks_for() -> None:
 
 def test_an_entry_for_the_cpu_sees_no_cuda() -> None:
     """A CPU variant may be compiled against a CUDA torch, which CMake then sees without CUDA."""
-    assert narrowed(entry("torch==2.8.*", cuda="cpu"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cpu")
-    assert narrowed(entry("torch==2.8.*", cuda="12.8"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cuda", "12.8")
-    assert narrowed(entry("torch==2.8.*"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cuda", "12.8")
+    assert for_entry(entry("torch==2.8.*", cuda="cpu"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cpu")
+    assert for_entry(entry("torch==2.8.*", cuda="12.8"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cuda", "12.8")
+    assert for_entry(entry("torch==2.8.*"), sdk("2.8.0+cu128", "12.8")).backend == Backend("cuda", "12.8")

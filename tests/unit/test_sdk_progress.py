@@ -11,7 +11,7 @@ import sys
 PROGRAM = """
 import sys, time
 from hatch_torch_ext.sdk import fetch
-with fetch.shown("torch 2.8.0", 1000) as first, fetch.shown("torch 2.9.0", 1000) as second:
+with fetch.progress("torch 2.8.0", 1000) as first, fetch.progress("torch 2.9.0", 1000) as second:
     first(400)
     second(700)
     print("plain words", file=sys.stderr)

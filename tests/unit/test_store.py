@@ -35,7 +35,7 @@ def filler(kept: store.Store, text: bytes = b"x") -> Callable[[Path], dict[str, 
 
 def test_made_once(tmp_path: Path) -> None:
     """A finished thing is not made again, and what its marker says comes back."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     folder, said = kept.make("torch", "key", filler(kept))
     assert said == {"title": "thing"}
     assert kept.make("torch", "key", lambda _: pytest.fail("made again")) == (folder, said)
@@ -43,7 +43,7 @@ def test_made_once(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     """When filling fails, neither the thing nor its scratch is left, and it can be made afterwards."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
 
     def fail(made: Path) -> dict[str, object]:
         filler(kept)(made)
@@ -59,7 +59,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
     """A folder whose marker is missing or damaged is not used, but made again."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     folder, _ = kept.make("torch", "key", filler(kept))
     folder.chmod(0o755)
     (folder / store.MARKER).unlink()
@@ -72,7 +72,7 @@ def test_without_marker_it_is_made_again(tmp_path: Path) -> None:
 )
 def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
     """Text that is cut off, and JSON that says something else than its reader expects: the thing is made again."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
 
     def title(said: Mapping[str, str]) -> str:
         return said["title"].strip()
@@ -86,7 +86,7 @@ def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
 
 def test_a_damaged_blob_is_not_shared(tmp_path: Path) -> None:
     """A blob of the wrong length (a crash of the machine) is left alone and not given to others."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     kept.make("torch", "one", filler(kept))
     (blob,) = tmp_path.glob("blobs/*/*")
     blob.unlink()
@@ -97,7 +97,7 @@ def test_a_damaged_blob_is_not_shared(tmp_path: Path) -> None:
 
 def test_left_overs_of_killed_runs_go(tmp_path: Path) -> None:
     """What a dead process left is removed by the next run at once; what a living one fills stays, however old."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     (tmp_path / "unfinished/dead/made").mkdir(parents=True)
     with kept.scratch() as living:
         os.utime(living, (0, 0))
@@ -114,7 +114,7 @@ def test_left_overs_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     for name in ("old", "young"):
         (tmp_path / "unfinished" / name / "made").mkdir(parents=True)
     os.utime(tmp_path / "unfinished/old", (0, 0))
@@ -131,10 +131,10 @@ def test_a_link_in_place_of_a_folder_is_refused(name: str, tmp_path: Path) -> No
     (elsewhere / "precious").mkdir(parents=True)
     os.utime(elsewhere / "precious", (0, 0))
     root = tmp_path / "store"
-    kept = store.opened(root)
+    kept = store.open_store(root)
     (root / name).symlink_to(elsewhere)
     with pytest.raises(OSError, match="it is a link"):
-        store.opened(root)
+        store.open_store(root)
     if name in {"unfinished", "locks", "torch", "seals"}:
         with pytest.raises(OSError, match="it is a link"):
             kept.make("torch", "key", filler(kept))
@@ -143,7 +143,7 @@ def test_a_link_in_place_of_a_folder_is_refused(name: str, tmp_path: Path) -> No
 
 def test_a_link_among_left_overs(tmp_path: Path) -> None:
     """A link in the scratch folder is removed, not its target."""
-    kept = store.opened(tmp_path / "store")
+    kept = store.open_store(tmp_path / "store")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "precious").mkdir(parents=True)
     (tmp_path / "store/unfinished").mkdir()
@@ -182,7 +182,7 @@ WAYS = ["bytes", "bytes, times restored", "replaced", "a link", "gone", "one mor
 def test_changes_are_noticed_before_use(how: str, tmp_path: Path) -> None:
     """A changed byte, an additional file and a missing one are each reported by name, and the item is made again."""
     said: list[str] = []
-    kept = store.opened(tmp_path, said.append)
+    kept = store.open_store(tmp_path, said.append)
     folder, _ = kept.make("torch", "key", filler(kept))
     change(folder / "a/b.h", how)
     assert kept.finished("torch", "key") is None
@@ -198,7 +198,7 @@ def test_changes_beside_an_item_that_shares_its_files(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that two items share is looked at once in some seconds; that the other leads to it is seen at any time."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     one, _ = kept.make("torch", "one", filler(kept))
     two, _ = kept.make("torch", "two", filler(kept))
     assert (one / "a/b.h").samefile(two / "a/b.h")
@@ -215,7 +215,7 @@ def test_changes_beside_an_item_that_shares_its_files(
 
 def test_a_changed_blob_is_not_shared(tmp_path: Path) -> None:
     """If the shared copy of a header was changed, size kept, the next release gets the bytes of its own wheel."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     folder, _ = kept.make("torch", "one", filler(kept))
     (blob,) = tmp_path.glob("blobs/*/*")
     change(blob, "bytes")
@@ -227,7 +227,7 @@ def test_a_changed_blob_is_not_shared(tmp_path: Path) -> None:
 
 def test_a_blob_that_is_a_link_is_not_shared(tmp_path: Path) -> None:
     """A link in place of a shared file, to a file of the right bytes even, is taken away."""
-    kept = store.opened(tmp_path / "store")
+    kept = store.open_store(tmp_path / "store")
     kept.make("torch", "one", filler(kept))
     (blob,) = (tmp_path / "store").glob("blobs/*/*")
     blob.unlink()
@@ -240,12 +240,12 @@ def test_a_blob_that_is_a_link_is_not_shared(tmp_path: Path) -> None:
 
 def test_a_moved_store_is_still_valid(tmp_path: Path) -> None:
     """Other times and inodes (another hard link, a cache that CI put back), the same bytes: hashed once, used on."""
-    first = store.opened(tmp_path / "one")
+    first = store.open_store(tmp_path / "one")
     first.make("torch", "key", filler(first))
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     for path in (tmp_path / "two").rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o444)
-    second = store.opened(tmp_path / "two")
+    second = store.open_store(tmp_path / "two")
     assert second.finished("torch", "key") is not None
     before = (tmp_path / "two/seals/torch-key.json").stat().st_ino
     assert second.finished("torch", "key") is not None
@@ -254,7 +254,7 @@ def test_a_moved_store_is_still_valid(tmp_path: Path) -> None:
 
 def test_an_item_without_a_seal_is_refused(tmp_path: Path) -> None:
     """A seal that is gone, or damaged in any way, is no proof."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     for text in (
         None,
         "",
@@ -281,7 +281,7 @@ def test_an_item_without_a_seal_is_refused(tmp_path: Path) -> None:
 
 def test_verify(tmp_path: Path) -> None:
     """Every byte is read; what is damaged is named and removed, shared files too, and the next build makes it again."""
-    kept = store.opened(tmp_path)
+    kept = store.open_store(tmp_path)
     kept.make("torch", "good", filler(kept, b"good"))
     bad, _ = kept.make("torch", "bad", filler(kept))
     assert upkeep.verify(kept) == upkeep.Verified(whole=2, damaged=())
@@ -300,7 +300,7 @@ def test_an_item_whose_marker_says_nothing_is_seen(marker: str | None, tmp_path:
     """CASE 126: it is listed with its size under its folder's name, found damaged and removed, and pruned."""
 
     def broken() -> store.Store:
-        kept = store.opened(tmp_path)
+        kept = store.open_store(tmp_path)
         folder, _ = kept.make("torch", "key", filler(kept))
         folder.chmod(0o755)
         (folder / store.MARKER).unlink()
@@ -324,7 +324,7 @@ def test_what_is_not_a_folder_among_the_items(tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "a").touch()
-    kept = store.opened(tmp_path / "store")
+    kept = store.open_store(tmp_path / "store")
     for remedy in (upkeep.verify, upkeep.prune):
         folder = kept.folder("torch")
         (folder / "file").write_bytes(b"12345")
@@ -338,7 +338,7 @@ def test_what_is_not_a_folder_among_the_items(tmp_path: Path) -> None:
 
 def test_private(tmp_path: Path) -> None:
     """A store is made only for its user, whatever the umask."""
-    store.opened(tmp_path / "store")
+    store.open_store(tmp_path / "store")
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
 
 
@@ -347,11 +347,11 @@ def test_others_could_write(name: str, tmp_path: Path) -> None:
     """A store that others could write is not used, whatever they could write: a private one takes its place."""
     said: list[str] = []
     root = tmp_path / "store"
-    kept = store.opened(root)
+    kept = store.open_store(root)
     kept.make("torch", "key", filler(kept))
     root.chmod(0o755)
     kept.folder(name).chmod(0o775)
-    assert store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
+    assert store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
     assert said == [
         f"the cache {root} is not used: {kept.folder(name)}: other users can write it, and it is not empty; using "
         f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
@@ -364,11 +364,11 @@ def test_an_empty_folder_of_everybody_becomes_private(tmp_path: Path) -> None:
     root = tmp_path / "volume"
     root.mkdir()
     root.chmod(0o777)
-    kept = store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
+    kept = store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
     assert said == [f"{root}, for the cache, could be written by other users: it is private now"]
     assert (kept.root, root.stat().st_mode & 0o777) == (root, 0o700)
     kept.folder("torch").chmod(0o775)  # nobody else can reach it
-    assert store.opened(root).root == root
+    assert store.open_store(root).root == root
 
 
 @pytest.mark.performs("name a folder of your own with {}")
@@ -403,23 +403,23 @@ def test_a_folder_of_everybody(tmp_path: Path) -> None:
     root.mkdir()
     (root / "theirs").touch()
     root.chmod(0o1777)
-    kept = store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
+    kept = store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
     assert kept.root == tmp_path / "own"
     assert said == [
         f"the cache {root} is not used: {root}: other users can write it, and it is not empty; using "
         f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
     ]
     assert root.stat().st_mode & 0o7777 == 0o1777
-    other = store.usable({store.VARIABLE: str(tmp_path / "mine")}, tmp_path / "own", said.append)  # the remedy
+    other = store.open_usable({store.VARIABLE: str(tmp_path / "mine")}, tmp_path / "own", said.append)  # the remedy
     assert (other.root, len(said)) == (tmp_path / "mine", 1)
 
 
 def test_a_folder_with_other_things_is_not_tagged(tmp_path: Path) -> None:
     """Backups skip a tagged folder, and here with it the user's own files."""
     (tmp_path / "letters").touch()
-    store.opened(tmp_path)
+    store.open_store(tmp_path)
     assert not (tmp_path / "CACHEDIR.TAG").exists()
-    assert (store.opened(tmp_path / "empty").root / "CACHEDIR.TAG").exists()
+    assert (store.open_store(tmp_path / "empty").root / "CACHEDIR.TAG").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -427,12 +427,12 @@ def test_another_users(tmp_path: Path) -> None:
     """A store that another user owns is not used; a file that another user put into one of ours is not used."""
     said: list[str] = []
     root = tmp_path / "store"
-    kept = store.opened(root)
+    kept = store.open_store(root)
     folder, _ = kept.make("torch", "key", filler(kept))
     os.chown(folder / "a/b.h", 12345, 12345)
     assert kept.finished("torch", "key") is None
     os.chown(root, 12345, 12345)
-    assert store.usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
+    assert store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
     assert f"{root}: it belongs to another user (uid 12345); using" in said[0]
 
 
@@ -445,7 +445,7 @@ sys.exit(main(["sdk", "prune"]))
 
 def test_the_compiler_cache_is_pruned_too(tmp_path: Path) -> None:
     """All of it, as one row."""
-    kept = store.opened(tmp_path / "store")
+    kept = store.open_store(tmp_path / "store")
     file = kept.folder("compiled") / "3" / "f2d4"
     file.parent.mkdir()
     file.write_text("object", encoding="utf-8")
@@ -457,7 +457,7 @@ def test_the_compiler_cache_is_pruned_too(tmp_path: Path) -> None:
 
 def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:
     """Another process prunes during a build: what is in use is named and stays, until it has ended."""
-    kept = store.opened(tmp_path / "store")
+    kept = store.open_store(tmp_path / "store")
     environ = {**os.environ, store.VARIABLE: str(tmp_path / "store")}
 
     def prune() -> str:
@@ -481,7 +481,7 @@ def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:
 def test_who_waits_for_another_build_says_so(tmp_path: Path) -> None:
     """Two builds want the same SDK: the second says which process it waits for."""
     said: list[str] = []
-    kept = store.opened(tmp_path, said.append)
+    kept = store.open_store(tmp_path, said.append)
     with kept.lock("torch", "key"):
         waiting = threading.Thread(target=kept.make, args=("torch", "key", filler(kept)))
         waiting.start()

@@ -61,9 +61,9 @@ def compare(
         environ = {**os.environ, **dict(entry.env_vars)}
         index = settings.read(entry, config, {**pipfiles.variables(environ), **environ})
         places.update(dict.fromkeys((*index.find_links, *index.indexes)))
-    kept = store.usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
+    kept = store.open_usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
     with Http(index or settings.IndexSettings(), Limits(attempts=1)) as http:
-        found = available.ask(http, kept, list(places), terminal.torch_index(options), report=project.say)
+        found = available.published(http, kept, list(places), terminal.torch_index(options), report=project.say)
     here = platform.machine()
     declared = sorted({entry.machine or here for entry in entries}, key=lambda machine: (machine != here, machine))
     tables = []

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         terminal.say(place)
         return 0
     try:
-        kept = store.opened(place, project.say) if place.exists() else store.Store(place)
+        kept = store.open_store(place, project.say) if place.exists() else store.Store(place)
     except store.NotPrivateError as error:
         raise ConfigurationError(
             [

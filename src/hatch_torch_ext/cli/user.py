@@ -128,7 +128,7 @@ def _plan(options: argparse.Namespace, into: TargetPython, environ: Mapping[str,
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
-    limits = [line for file in options.constraint for line in pipfiles.on_torch(file, into.python_version)]
+    limits = [line for file in options.constraint for line in pipfiles.torch_constraints(file, into.python_version)]
     for line in limits:
         terminal.say(f"# {line}: a limit of --constraint")
     try:

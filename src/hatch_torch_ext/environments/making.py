@@ -167,7 +167,7 @@ def _run(
 
 def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
     message = program.last_output(error.output)
-    constrained = pipfiles.named({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
+    constrained = pipfiles.contradiction({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "

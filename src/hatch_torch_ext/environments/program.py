@@ -163,7 +163,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     facts = (REQUIREMENTS, sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), sysconfig.get_platform())
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     try:
-        return store.opened(root, report or print_stderr).make(KIND, key, _fill)[0]
+        return store.open_store(root, report or print_stderr).make(KIND, key, _fill)[0]
     except (OSError, ProcessError) as error:
         message = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(

@@ -18,7 +18,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base import redact, resources, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.environments import program
-from hatch_torch_ext.store import opened, path
+from hatch_torch_ext.store import open_store, path
 from hatch_torch_ext.values import Matrix
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def read_cached(
     }
     record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
     try:
-        store = opened(path(environ))
+        store = open_store(path(environ))
     except OSError:
         return read(root, name, project_name=project_name, optional=optional)
     with contextlib.suppress(*untrusted.DAMAGED):

@@ -56,7 +56,7 @@ def work(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool
 def _in_cache(folder: Path) -> OSError | None:
     """Make a work folder in the user's cache; return why it cannot be used, if others could write there for one."""
     try:
-        store.opened(store.path(os.environ)).folder("work")
+        store.open_store(store.path(os.environ)).folder("work")
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         return error

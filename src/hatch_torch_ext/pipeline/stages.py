@@ -64,16 +64,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     )
     if entry.machine is not None:
         environment = environments.for_machine(environment, config.cross_for(entry.machine), data=work)
-    sdk = thin.acquire(
-        entry,
-        environment.interpreter,
-        environment.python,
-        config,
-        report=report,
-        environ=environ,
-        crossed=environment.site_packages if environment.cross else None,
-    )
-    return environment, sdk, environ
+    return environment, thin.acquire(entry, environment, config, report=report, environ=environ), environ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +90,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
 
     step("configure")
     torch_sdk.check(entry, sdk, removal=environment.removal)
-    sdk = torch_sdk.narrowed(entry, sdk)
+    sdk = torch_sdk.for_entry(entry, sdk)
     prepared = PreparedEntry(entry=entry, config=config, environment=environment, sdk=sdk, folder=work / entry.folder)
     setup = prepared.with_tools(toolchain.find(prepared, report=report))
     tree = cmake.build(setup, slots=slots, report=report, check_plan=files.check)
@@ -115,7 +106,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
         report=report,
         settings=settings.read(entry, config, environ),
     )
-    others = exports.StoredExports(os.environ, besides=sdk.version)
+    others = exports.StoredExports(os.environ, excluding=sdk.version)
     findings = audit.audit_variant(built, setup, tree, exports=names, others=others)
     warnings = _judge(task, findings, emit)
     return Result(

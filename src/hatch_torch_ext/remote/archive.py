@@ -1,4 +1,4 @@
-"""Members of a zip archive, read by ranges: first the directory, then the few ranges that hold the members to read."""
+"""Members of a zip archive, read by ranges: first the directory, then the few ranges with the members to read."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def extract(source: Source, members: Iterable[ArchiveMember]) -> Iterator[tuple[
         raise ArchiveError("the files to read from it are larger than the headers of any torch")
     groups = list(gather(ordered))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        stretches = pool.map(lambda group: b"".join(source.stream(group[0].start, group[-1].end)), groups)
-        for group, data in zip(groups, stretches, strict=True):
+        ranges = pool.map(lambda group: b"".join(source.stream(group[0].start, group[-1].end)), groups)
+        for group, data in zip(groups, ranges, strict=True):
             start = group[0].start
             for member in group:
                 yield member, _unpack(member, memoryview(data)[member.start - start : member.end - start])
@@ -143,10 +143,10 @@ def copy(source: Source, member: ArchiveMember, target: BinaryIO, tick: Callable
             raise ArchiveError(f"{member.name} is cut short")
         head += chunk
     inflate = zlib.decompressobj(-zlib.MAX_WBITS) if member.method == zipfile.ZIP_DEFLATED else None
-    left, crc, size = member.compressed, 0, 0
+    remaining, crc, size = member.compressed, 0, 0
     data = head[_data_offset(member, head) :]
     while True:
-        data, left = data[:left], left - len(data[:left])
+        data, remaining = data[:remaining], remaining - len(data[:remaining])
         try:
             plain = inflate.decompress(data) if inflate is not None else data
         except zlib.error as error:
@@ -156,7 +156,7 @@ def copy(source: Source, member: ArchiveMember, target: BinaryIO, tick: Callable
             break
         target.write(plain)
         tick(len(data))
-        if left == 0 or not (data := next(chunks, b"")):
+        if remaining == 0 or not (data := next(chunks, b"")):
             break
     if size != member.size or crc != member.crc:
         raise ArchiveError(f"{member.name} is damaged (its CRC or size is wrong)")

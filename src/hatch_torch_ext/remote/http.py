@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 PROGRESS = 1 << 16
-"""After this many bytes, the count of interruptions starts anew."""
+"""After this many bytes, the count of interruptions starts again from zero."""
 HEADERS = 4
 """Number of timeouts within which an answer must begin."""
 _DIGITS = re.compile("[0-9]{1,9}")
@@ -162,9 +162,9 @@ class Http:
         import httpx
 
         client, target = self._client(url), without_credentials(url)
-        asking = client.stream("GET", target, headers=headers, auth=self.settings.credentials(url))
+        request = client.stream("GET", target, headers=headers, auth=self.settings.credentials(url))
         try:
-            response = _within(HEADERS * self.settings.timeout, asking.__enter__)
+            response = _within(HEADERS * self.settings.timeout, request.__enter__)
             with contextlib.closing(response):
                 self._check_status(url, response)
                 skip = position - accept(response)
@@ -174,9 +174,10 @@ class Http:
                         yield kept
         except httpx.TimeoutException as error:
             raise _TransientError(f"no answer within {self.settings.timeout:g} s") from error
-        except (UnicodeError, httpx.InvalidURL) as error:  # a host name that no name server takes
+        except (UnicodeError, httpx.InvalidURL) as error:  # a host name that no name server accepts
             raise RemoteError(
-                f"{public(url)} is not an address, or redirects to what is none ({error}). Check the index address"
+                f"{public(url)} is not a valid address, or redirects to one that is not ({error}). Check the index "
+                "address"
             ) from error
         except httpx.UnsupportedProtocol as error:
             raise RemoteError(f"{public(url)} is not an http or https address") from error
@@ -191,18 +192,18 @@ class Http:
 
     def _paced(self, body: Iterator[bytes]) -> Iterator[bytes]:
         """Yield a body while enough of it arrives: one byte a second forever is not progress."""
-        waited, came = 0.0, 0
+        waited, received = 0.0, 0
         while True:
             began = time.monotonic()
             data = next(body, None)
             if data is None:
                 return
-            waited, came = waited + time.monotonic() - began, came + len(data)
+            waited, received = waited + time.monotonic() - began, received + len(data)
             yield data
             if waited >= self.settings.timeout:
-                if came < self.limits.slowest * waited:
-                    raise _TransientError(f"only {came} bytes came in {waited:.3g} s")
-                waited, came = 0.0, 0
+                if received < self.limits.slowest * waited:
+                    raise _TransientError(f"only {received} bytes arrived in {waited:.3g} s")
+                waited, received = 0.0, 0
 
     def _count(self, url: str, count: int) -> None:
         with self._lock:
@@ -289,8 +290,8 @@ class Http:
     ) -> None:
         """Write the whole of ``url`` to ``target``, and check its hash; received bytes are kept over interruptions.
 
-        Raises when more than ``promised`` bytes arrive, or more than the first answer that states a size states; and
-        when fewer do, or none: some servers and proxies answer so instead of an error.
+        Raises ``RemoteError`` if more bytes arrive than ``promised``, or than the first answer with a size states; also
+        if fewer arrive, or none: some servers and proxies answer like that instead of with an error.
         """
         digest, position = hashlib.sha256(), 0
         sizes = [] if promised is None else [promised]
@@ -315,8 +316,8 @@ class Http:
                 tick(len(data))
         if not position or (sizes and position < sizes[0]):
             target.unlink()
-            came = f"ended after {position} of {sizes[0]} bytes" if position else "is empty"
-            raise RemoteError(f"{public(url)}: the answer {came}. Check the index, and a proxy before it")
+            fault = f"ended after {position} of {sizes[0]} bytes" if position else "is empty"
+            raise RemoteError(f"{public(url)}: the answer {fault}. Check the index, and a proxy before it")
         if sha256 is not None and digest.hexdigest() != sha256:
             target.unlink()
             raise RemoteError(
@@ -334,7 +335,7 @@ class HttpSource:
         self.received = 0
         """Bytes received so far."""
         self._counting = threading.Lock()
-        self.size = size if size is not None else self._ask_size()
+        self.size = size if size is not None else self._request_size()
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of a range. Raises ``NoRangesError`` if the server sends anything else."""
@@ -355,7 +356,7 @@ class HttpSource:
                 self.received += len(data)
             yield data
 
-    def _ask_size(self) -> int:
+    def _request_size(self) -> int:
         totals: list[int | None] = []
 
         def accept(response: httpx.Response) -> int:
@@ -371,26 +372,26 @@ class HttpSource:
         return totals[-1]
 
 
-def _is_progress(came: int, expected: int | None) -> bool:
-    """Return whether an interrupted attempt made progress; if so, the count of attempts starts anew."""
-    return came >= PROGRESS or (expected is not None and 0 < expected <= 2 * came)
+def _is_progress(received: int, expected: int | None) -> bool:
+    """Return whether an interrupted attempt made progress; if so, the count of attempts starts again from zero."""
+    return received >= PROGRESS or (expected is not None and 0 < expected <= 2 * received)
 
 
-def _within(seconds: float, ask: Callable[[], httpx.Response]) -> httpx.Response:
-    """Return the result of ``ask``, or raise ``_TransientError`` if it takes too long.
+def _within(seconds: float, request: Callable[[], httpx.Response]) -> httpx.Response:
+    """Return the result of ``request``, or raise ``_TransientError`` if it takes too long.
 
-    httpx has no deadline for an answer's headers: a server that sends one byte of them before each timeout could hold a
-    request forever. The thread that is given up is a daemon: it keeps no process from ending.
+    httpx has no deadline for an answer's headers: a server that sends one byte of them before each timeout could keep a
+    request open forever. The thread that is abandoned is a daemon, so the process can end.
     """
     answers: queue.SimpleQueue[httpx.Response | BaseException] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            answers.put(ask())
-        except BaseException as error:  # noqa: BLE001 -- raised again by who waits
+            answers.put(request())
+        except BaseException as error:  # noqa: BLE001 -- raised again in the waiting thread
             answers.put(error)
 
-    threading.Thread(target=work, name="ask", daemon=True).start()
+    threading.Thread(target=work, name="request", daemon=True).start()
     try:
         answer = answers.get(timeout=seconds)
     except queue.Empty:

@@ -52,7 +52,7 @@ def constraints(environ: Mapping[str, str]) -> tuple[tuple[Path, str], ...]:
     found: tuple[tuple[Path, str], ...] = ()
     for file, key, value in _settings(environ):
         if key == "constraint":
-            found = tuple((file, named) for named in value.split())
+            found = tuple((file, name) for name in value.split())
     return found
 
 
@@ -100,7 +100,7 @@ OF_PIP = ("PIP_CONSTRAINT",)
 """Variables that hold lists of files, separated by spaces; their constraints apply to every installation."""
 
 
-def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool = True) -> str | None:
+def contradiction(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool = True) -> str | None:
     """Return a message that names the lines which contradict ``requirements``, with the remedy, or None.
 
     Without ``pip``, only constraints of uv are read. Constraints files that are addresses are not read.
@@ -111,14 +111,14 @@ def named(environ: Mapping[str, str], requirements: Sequence[str], *, pip: bool 
         return None
     limits = "; ".join(f"{where} has the line `{line}`" for where, _, line in found)
     remedies = " and ".join(dict.fromkeys(f"`{remedy}`" for _, remedy, _ in found))
-    thin = ' `sdk = "thin"` installs no torch, and follows no constraint of pip.' if pip else ""
+    thin = ' `sdk = "thin"` installs no torch, and ignores the constraints of pip.' if pip else ""
     return f"It is held back by constraints: {limits}. Run {remedies} before the build, or correct the matrix.{thin}"
 
 
-def on_torch(file: str, python: str) -> list[str]:
+def torch_constraints(file: str, python: str) -> list[str]:
     """Return the constraints on torch in ``file`` that apply to a version of Python (``3.11``).
 
-    Where ``file`` is an address, it is not read, and gives none. Raises ``OSError``.
+    A ``file`` that is an address is not read. Raises ``OSError``.
     """
     if "://" in file:
         return []
@@ -133,7 +133,7 @@ def on_torch(file: str, python: str) -> list[str]:
 
 
 def _lines(environ: Mapping[str, str], *, pip: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield (its place, the command that disables it, the line) of every constraint."""
+    """Yield, for every constraint, where it is, the command that disables it, and its line."""
     for variable in (*OF_UV, *(OF_PIP if pip else ())):
         for file in environ.get(variable, "").split():
             for line in _read(file):

@@ -35,7 +35,7 @@ UV_INDEX_VARIABLES = (
 )
 """Variables that are passed to uv in the requirements file instead, so that the hook's options can come first."""
 
-_OF_PATHS = {
+_PATH_VARIABLES = {
     "UV_DEFAULT_INDEX": "\n",
     "UV_INDEX_URL": "\n",
     "UV_INDEX": None,
@@ -113,8 +113,8 @@ def read(entry: Entry, config: Config, environ: Mapping[str, str]) -> IndexSetti
     """Return the settings of one entry: the hook's options override uv's variables, and those override pip's."""
     return of_environ(
         environ,
-        index=_filled(entry, "index-url", config.index_url),
-        extra=[_filled(entry, "extra-index-url", url) or "" for url in config.extra_index_url],
+        index=_with_variables(entry, "index-url", config.index_url),
+        extra=[_with_variables(entry, "extra-index-url", url) or "" for url in config.extra_index_url],
     )
 
 
@@ -146,9 +146,9 @@ def of_environ(
     netrc_file = Path(environ.get("NETRC") or Path(environ.get("HOME", "/nonexistent")) / ".netrc")
     certificates = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
     settings = IndexSettings(
-        index=None if no_index else _anchored(index),
-        extra=() if no_index else _distinct([_anchored(url) for url in (*ours, *uvs, *pips)]),
-        find_links=_distinct([_anchored(link) for link in links]),
+        index=None if no_index else _absolute(index),
+        extra=() if no_index else _distinct([_absolute(url) for url in (*ours, *uvs, *pips)]),
+        find_links=_distinct([_absolute(link) for link in links]),
         strategy=environ.get("UV_INDEX_STRATEGY") or (BEST_MATCH if ours or pips else None),
         trusted_hosts=_distinct(trusted),
         certificates=Path(certificates) if certificates else None,
@@ -167,36 +167,36 @@ NO_INDEX = "PIP_NO_INDEX"
 
 def without_index(environ: Mapping[str, str]) -> bool:
     """Return whether only folders and pages of `--find-links` are searched, and no index."""
-    return _truth(environ.get(NO_INDEX))
+    return _is_true(environ.get(NO_INDEX))
 
 
 def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     """Return uv's variables for what pip's variables set, unless uv's own are set: for an environment that uv fills.
 
     uv is then run in another folder, so relative paths in its own variables are made absolute. ``NO_INDEX`` is among
-    them where it is set: whoever runs uv gives it the option.
+    them if it is set, although uv does not read it: the caller has to pass uv the option.
     """
     variables: dict[str, str] = {}
 
-    def say(name: str, value: str | None, *others: str) -> None:
+    def set_unless_named(name: str, value: str | None, *others: str) -> None:
         if value and not any(environ.get(other) for other in (name, *others)):
             variables[name] = value
 
-    say("UV_DEFAULT_INDEX", environ.get("PIP_INDEX_URL"), "UV_INDEX_URL")
-    say("UV_INDEX", " ".join(environ.get("PIP_EXTRA_INDEX_URL", "").split()), "UV_EXTRA_INDEX_URL")
+    set_unless_named("UV_DEFAULT_INDEX", environ.get("PIP_INDEX_URL"), "UV_INDEX_URL")
+    set_unless_named("UV_INDEX", " ".join(environ.get("PIP_EXTRA_INDEX_URL", "").split()), "UV_EXTRA_INDEX_URL")
     if "UV_INDEX" in variables:
-        say("UV_INDEX_STRATEGY", BEST_MATCH)
-    say("UV_FIND_LINKS", ",".join(_anchored(link) for link in environ.get("PIP_FIND_LINKS", "").split()))
-    say("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
+        set_unless_named("UV_INDEX_STRATEGY", BEST_MATCH)
+    set_unless_named("UV_FIND_LINKS", ",".join(_absolute(link) for link in environ.get("PIP_FIND_LINKS", "").split()))
+    set_unless_named("UV_INSECURE_HOST", " ".join(environ.get("PIP_TRUSTED_HOST", "").split()))
     if without_index(environ):
         variables[NO_INDEX] = "1"
-    say("SSL_CERT_FILE", environ.get("PIP_CERT"))
-    say("ALL_PROXY", _proxy(environ.get("PIP_PROXY")), *PROXY_VARIABLES, "all_proxy")
-    for name, separator in _OF_PATHS.items():
+    set_unless_named("SSL_CERT_FILE", environ.get("PIP_CERT"))
+    set_unless_named("ALL_PROXY", _proxy(environ.get("PIP_PROXY")), *PROXY_VARIABLES, "all_proxy")
+    for name, separator in _PATH_VARIABLES.items():
         parts = [part.strip() for part in (environ.get(name) or "").split(separator)]
-        anchored = (separator or " ").join(_anchored(part) for part in parts if part)
-        if anchored and anchored != environ[name]:
-            variables[name] = anchored
+        absolute = (separator or " ").join(_absolute(part) for part in parts if part)
+        if absolute and absolute != environ[name]:
+            variables[name] = absolute
     return variables
 
 
@@ -207,12 +207,12 @@ def public(url: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """Return ``url`` without user and password, but with its query, for requests with an own header."""
+    """Return ``url`` without user and password, but with its query, for requests that have these in a header."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
 
 
-def _anchored(place: str) -> str:
+def _absolute(place: str) -> str:
     """Return an index or a folder that means the same in any working folder: a relative path is relative to this one.
 
     A path with a blank or a comma becomes an address, since lists of paths are separated by these.
@@ -224,7 +224,7 @@ def _anchored(place: str) -> str:
     return f"{named[1] or ''}{path.as_uri().replace(',', '%2C') if re.search('[ ,]', str(path)) else path}"
 
 
-def _filled(entry: Entry, option: str, url: str | None) -> str | None:
+def _with_variables(entry: Entry, option: str, url: str | None) -> str | None:
     if url is None:
         return None
     values = dict(entry.variables)
@@ -278,7 +278,7 @@ def _distinct(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_addresses(settings: IndexSettings) -> None:
-    """Raise ``ConfigurationError`` for addresses of which no server can be read."""
+    """Raise ``ConfigurationError`` for addresses from which no server can be read."""
     places = (*settings.indexes, *settings.find_links, *((settings.proxy,) if settings.proxy else ()))
     problems = {place: problem for place in places if (problem := _problem(place)) is not None}
     if problems:
@@ -299,7 +299,7 @@ def _problem(place: str) -> str | None:
     return None
 
 
-def _truth(value: str | None) -> bool:
+def _is_true(value: str | None) -> bool:
     return (value or "").lower() in {"1", "true", "yes", "on", "y", "t"}
 
 

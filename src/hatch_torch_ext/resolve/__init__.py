@@ -49,7 +49,7 @@ class ResolvedWheel:
     size: int | None
     unverified: bool = False
     pinned: bool = False
-    """The author's own requirement states the hash: all bytes are fetched and compared with it."""
+    """Whether the author's own requirement states the hash: all bytes are fetched and compared with it."""
 
     @property
     def path(self) -> Path | None:
@@ -128,8 +128,8 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept.value)
             scope.report(f"the index cannot be reached; using {names} as resolved before")
             return kept.value
-        held = pipfiles.named(os.environ, requirements, pip=False)
-        why = held or (None if dependencies else why_none(scope, requirements[0]))
+        constrained = pipfiles.contradiction(os.environ, requirements, pip=False)
+        why = constrained or (None if dependencies else why_none(scope, requirements[0]))
         listed = ", ".join(requirements)
         named = any(Requirement(line).url is not None for line in requirements)
         remedy = "Fetch the wheel again, or correct its address" if named else "Check `index-url`"
@@ -148,19 +148,19 @@ def _wheels(answer: Mapping[str, Any]) -> tuple[ResolvedWheel, ...]:
 
 
 def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequence[ResolvedWheel]) -> None:
-    """Raise ``SdkError`` if uv resolved to something else than requested, which its settings can cause."""
+    """Raise ``SdkError`` if uv resolved to something other than requested, which its settings can cause."""
     versions = {wheel.name: wheel.version for wheel in found}
     for line in requirements:
         requirement = Requirement(line)
         version = versions.get(canonicalize_name(requirement.name))
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
-        held = pipfiles.named(os.environ, [line], pip=False)
+        constrained = pipfiles.contradiction(os.environ, [line], pip=False)
         variables = _variables(os.environ)
         undo = f"run `unset {' '.join(variables)}` before the build, or " if variables else ""
         raise SdkError(
             scope.entry.name,
-            held
+            constrained
             or f"uv resolved `{line}` to {f'{requirement.name} {version}' if version else 'nothing'}, as its "
             f"settings say: {undo}correct `[tool.uv]` of pyproject.toml or uv.toml (`override-dependencies`, "
             "`exclude-dependencies`).",
@@ -171,8 +171,8 @@ def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: boo
     python, settings = scope.interpreter, scope.settings
     stamps = [(link, _mtime(link)) for link in settings.find_links]
     request = (sorted(requirements), dependencies, python.version, python.tag, python.machine)
-    ours = (settings.indexes, stamps, settings.strategy, settings.trusted_hosts)
-    where = (*ours, _uv_settings(scope.root, os.environ))
+    own_settings = (settings.indexes, stamps, settings.strategy, settings.trusted_hosts)
+    where = (*own_settings, _uv_settings(scope.root, os.environ))
     return hashlib.sha256(repr((request, where)).encode()).hexdigest()
 
 
@@ -199,7 +199,7 @@ def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str
 
 
 def _variables(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of uv's variables that are settings; `uv build` adds some of its own."""
+    """Return the names of uv's variables that are settings; `uv build` sets others for itself."""
     return [name for name in sorted(environ) if re.match(r"UV_(?!INTERNAL__)", name) and name not in IDLE]
 
 
@@ -236,15 +236,15 @@ def _compile(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -
         changes["SSL_CERT_FILE"] = str(settings.certificates)
     # On stdin: index addresses may hold passwords, which other users see in a command line, and a file would outlive a
     # kill.
-    given = "\n".join([*lines, *requirements]) + "\n"
-    done = process.run([*command, "-"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT, given=given)
+    text = "\n".join([*lines, *requirements]) + "\n"
+    done = process.run([*command, "-"], cwd=scope.root, env_changes=changes, timeout=UV_TIMEOUT, given=text)
     lock: dict[str, object] = untrusted.toml(done.stdout)
     return lock
 
 
 def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object]) -> tuple[ResolvedWheel, ...]:
     found = []
-    # uv does not compare this hash with a wheel on disk, and gives that of the file.
+    # uv does not compare this hash with a wheel on disk: it states the hash of the file.
     pinned = {
         canonicalize_name(Requirement(line).name): match[1].lower()
         for line in requirements
@@ -365,8 +365,8 @@ def _elsewhere(required: Requirement, scope: Scope) -> str | None:
     specifier = str(required.specifier)
     local = local_tag(specifier)
     channel = "/nightly" if ".dev" in specifier else "/test" if required.specifier.prereleases else ""
-    asks = any(public(index).startswith(TORCH_INDEX) for index in scope.settings.indexes)
-    if required.name != "torch" or asks or not (local or channel):
+    used = any(public(index).startswith(TORCH_INDEX) for index in scope.settings.indexes)
+    if required.name != "torch" or used or not (local or channel):
         return None
     return f'torch\'s own index may have it: `index-url = "{TORCH_INDEX}{channel}/{local or "cpu"}"`'
 

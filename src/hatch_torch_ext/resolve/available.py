@@ -1,4 +1,4 @@
-"""What indexes have: the builds of torch, kept for a day, else from the tables; and the wheels of one version."""
+"""What indexes have: the builds of torch, cached for a day, else from the tables; and the wheels of one version."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ TABLES = "the tables of this hatch-torch-ext"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The published builds, sorted, and the source of each kind of fact, in words for people.
+    """The published builds, sorted, and the source of each kind of fact, in words for messages.
 
-    ``answered``: at least one index answered.
+    ``answered`` is True if at least one index answered.
     """
 
     builds: tuple[Build, ...]
@@ -47,10 +47,12 @@ class Published:
     answered: bool
 
 
-def ask(http: Http, store: Store, indexes: Sequence[str], own: str, *, report: Callable[[str], None]) -> Published:
-    """Return the builds of torch on ``indexes`` and on ``own``, which is laid out as torch's own index is.
+def published(
+    http: Http, store: Store, indexes: Sequence[str], own: str, *, report: Callable[[str], None]
+) -> Published:
+    """Return the builds of torch on ``indexes`` and on ``own``, an index with the folders of torch's own.
 
-    An index that does not answer is reported by ``report``; an older answer of it is used, else the tables.
+    If an index does not answer, ``report`` gets a line; its last answer is used, else the tables.
     """
     general = [build for place in indexes for build in _of_place(http, store, place, report)]
     special = [build for build in general if build.backend != "default"]
@@ -111,7 +113,7 @@ def _of_own(http: Http, store: Store, own: str, report: Callable[[str], None]) -
     found: list[Build] = []
     for name in (backend.tag for backend in releases.known_backends()):
         found += _of_place(http, store, f"{own.rstrip('/')}/{name}", problems.append)
-        if name == "cpu" and not found:  # absent, or laid out otherwise: do not send twenty more requests
+        if name == "cpu" and not found:  # absent, or with other folders: do not send twenty more requests
             break
     if not found and problems:
         report(problems[0])

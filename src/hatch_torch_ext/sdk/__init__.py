@@ -1,7 +1,7 @@
-"""The torch SDK: what compiling and linking needs of torch, wherever it comes from.
+"""The torch SDK: the part of torch that compiling and linking needs, wherever it comes from.
 
 Two modules return the same value: ``environment`` reads the torch installed in the entry's hatch environment; ``thin``
-takes headers and names of libraries from the wheel, without installing it.
+gets headers and names of libraries out of the wheel, without installing it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
         raise SdkError(
             entry.name, f"the matrix asks for `{entry.torch_requirement}`, but torch {sdk.version} was found. {remedy}"
         )
-    # `cpu` says what the variant shall be, not what it is compiled against: any build of torch will do.
+    # `cpu` is what the variant shall be, not what it is compiled against: any build of torch will do.
     if entry.gpu is None or entry.gpu == sdk.backend:
         return
     build = sdk.backend.words if sdk.backend.is_gpu else "the CPU only"
     if sdk.kind == "thin":
         build_index = f"{TORCH_INDEX}/{entry.gpu.tag}"
-        remedy = f'Correct the matrix, or take the build of torch\'s own index: `index-url = "{build_index}"`'
+        remedy = f'Correct the matrix, or use the build of torch\'s own index: `index-url = "{build_index}"`'
     raise SdkError(
         entry.name,
         f"the matrix asks for cuda = {entry.variable('cuda')!r}, but torch {sdk.version} is a build for {build}. "
@@ -53,8 +53,8 @@ def check(entry: Entry, sdk: Sdk, *, removal: str = "") -> None:
     )
 
 
-def narrowed(entry: Entry, sdk: Sdk) -> Sdk:
-    """Return the SDK as the entry sees it: an entry that declares ``cuda = "cpu"`` gets a torch without CUDA."""
+def for_entry(entry: Entry, sdk: Sdk) -> Sdk:
+    """Return the SDK as the entry uses it: an entry that declares ``cuda = "cpu"`` gets a torch without CUDA."""
     if not entry.is_cpu:
         return sdk
     return replace(sdk, backend=Backend("cpu"), toolkit_include_dirs=())

@@ -24,7 +24,7 @@ PROBE_TIMEOUT = 120.0  # seconds; a cold start on a network file system takes se
 def acquire(entry: Entry, environment: Environment, *, found: TorchFolders | None = None) -> Sdk:
     """Return the SDK of the torch in ``environment``. Raises ``SdkError`` if there is none or it is damaged.
 
-    ``found`` is its place, if known.
+    ``found`` has its folders, if they are known.
     """
     prefix, nvidia = (found.torch, found.nvidia) if found is not None else _probe(entry, environment)
     again = (
@@ -89,7 +89,7 @@ def _probe(entry: Entry, environment: Environment) -> tuple[Path, tuple[Path, ..
 def _link_targets(environment: Environment, libraries: tuple[str, ...]) -> Path:
     # Stubs here too: a linker that reads the real libraries writes other symbol tables (types of undefined symbols,
     # `_edata`), and a variant must have the same bytes whichever kind of SDK it was built with.
-    store = sdk_store.usable(os.environ, environment.prefix / "torch-ext-cache", lambda _: None)
+    store = sdk_store.open_usable(os.environ, environment.prefix / "torch-ext-cache", lambda _: None)
     return exports.folder(store, libraries, environment.interpreter.machine)
 
 
@@ -102,7 +102,7 @@ def _cuda_include_dirs(nvidia: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _nvidia_libraries(nvidia: tuple[Path, ...]) -> tuple[tuple[str, str], ...]:
-    # In these wheels file names are SONAMEs: they hold no development links.
+    # In these wheels file names are SONAMEs: there are no development links.
     return tuple(
         sorted(
             (library.name, library.parent.relative_to(folder.parent).as_posix())

@@ -1,8 +1,8 @@
-"""The names that torch's libraries export, read once and kept as sorted lists; and link stubs, which have them.
+"""The names that torch's libraries export, read once and stored as sorted lists; and link stubs.
 
-An installed torch has the files; of a thin SDK's wheel only the library is streamed (115 MB for libtorch_cpu.so). A
-linker reads two things of a library that it links against: its SONAME and its exports. For a shared object the first
-is enough, since undefined symbols are allowed in it. A stub is written directly; no compiler runs.
+An installed torch has the libraries; for a thin SDK, only the library is streamed out of the wheel (115 MB for
+libtorch_cpu.so). A linker reads two things of a library: its SONAME and its exports. To link a shared object the SONAME
+is enough, since a shared object may have undefined symbols. A stub is written directly; no compiler runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import Version
 
@@ -27,7 +27,7 @@ from hatch_torch_ext.remote.http import FileSource, Http, HttpSource, Limits, Re
 from hatch_torch_ext.remote.settings import IndexSettings
 from hatch_torch_ext.sdk import fetch
 from hatch_torch_ext.sdk.facts import REAL, ThinRecord
-from hatch_torch_ext.store import Store, opened
+from hatch_torch_ext.store import Store, open_store
 from hatch_torch_ext.store import path as store_path
 
 if TYPE_CHECKING:
@@ -48,6 +48,28 @@ OF_TORCH = "torch"
 
 class UnreadableError(Exception):
     """The file is not a readable shared object; the message is a clause."""
+
+
+class _Section(NamedTuple):
+    """A row of an ELF file's section table; ``link`` is the number of the section with its strings or symbols."""
+
+    name: bytes
+    kind: int
+    flags: int
+    at: int
+    size: int
+    link: int = 0
+    info: int = 0
+    entry: int = 0
+
+    def pack(self, names: bytes) -> bytes:
+        """Return the row; ``names`` are the bytes of ``.shstrtab``."""
+        name_at = names.index(b"\0" + self.name + b"\0") + 1
+        address = self.at if self.flags & _ALLOC else 0
+        align = 8 if self.entry else 1
+        return SECTION.pack(
+            name_at, self.kind, self.flags, address, self.at, self.size, self.link, self.info, align, self.entry
+        )
 
 
 def read(path: Path) -> list[str]:
@@ -94,7 +116,7 @@ def of(
     """
     known = sorted(set(sonames) & set(sdk.libraries))
     if sdk.kind == "environment":
-        store = _writable(os.environ)
+        store = _open_store(os.environ)
         return {soname: frozenset(_of_file(store, sdk.prefix / "lib" / soname, sdk.version)) for soname in known}
     folder = sdk.prefix.parent
     store = Store(folder.parent.parent)
@@ -103,7 +125,7 @@ def of(
     with Http(settings or IndexSettings(), limits, report) as http:
         for soname in known:
             real = folder / REAL / soname
-            names = _of_file(store, real, sdk.version) if real.is_file() else _kept(store, folder.name, soname)
+            names = _of_file(store, real, sdk.version) if real.is_file() else _load(store, folder.name, soname)
             if names is None:
                 record = ThinRecord.read(folder)
                 if not fetch and record.wheel.path is None:
@@ -119,49 +141,49 @@ class StoredExports(Mapping[str, Mapping[str, frozenset[str]]]):
     They make a message more precise: each is read only when it is used, and nothing is fetched.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, besides: str) -> None:
+    def __init__(self, environ: Mapping[str, str], *, excluding: str) -> None:
         self._store = Store(store_path(environ))
-        self._besides = besides
+        self._excluding = excluding
 
     @cached_property
-    def _places(self) -> dict[str, list[tuple[str, str]]]:
-        places: dict[str, list[tuple[str, str]]] = {}
+    def _lists(self) -> dict[str, list[tuple[str, str]]]:
+        lists: dict[str, list[tuple[str, str]]] = {}
         for file in sorted(self._store.root.glob("exports/*/*.gz")):
             key = file.parent.name
             version = _version(self._store, key)
-            if version is not None and version != self._besides:
-                places.setdefault(version, []).append((key, file.name.removesuffix(".gz")))
-        return places
+            if version is not None and version != self._excluding:
+                lists.setdefault(version, []).append((key, file.name.removesuffix(".gz")))
+        return lists
 
     def __getitem__(self, version: str) -> Mapping[str, frozenset[str]]:
         """Return SONAME -> names of one release."""
-        return {soname: frozenset(_kept(self._store, key, soname) or ()) for key, soname in self._places[version]}
+        return {soname: frozenset(_load(self._store, key, soname) or ()) for key, soname in self._lists[version]}
 
     def __iter__(self) -> Iterator[str]:
         """Return the versions, the oldest first."""
-        return iter(sorted(self._places, key=Version))
+        return iter(sorted(self._lists, key=Version))
 
     def __len__(self) -> int:
         """Return the number of known releases."""
-        return len(self._places)
+        return len(self._lists)
 
 
 def _version(store: Store, key: str) -> str | None:
-    """Return the torch version that a kept list belongs to, from the record beside it or from the SDK of that key."""
-    noted = store.text("exports", f"{key}/{OF_TORCH}")
+    """Return the torch version of a stored list, from the record beside it or from the SDK of that key."""
+    text = store.text("exports", f"{key}/{OF_TORCH}")
     try:
-        version = noted.decode() if noted is not None else ThinRecord.read(store.root / "torch" / key).facts.version
+        version = text.decode() if text is not None else ThinRecord.read(store.root / "torch" / key).facts.version
         Version(version)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return version
 
 
-def keep_all(store: Store, key: str, source: Source, members: Iterable[ArchiveMember]) -> None:
-    """Read and keep the names of every library while its wheel is on disk, so that it need not be fetched again."""
+def save_all(store: Store, key: str, source: Source, members: Iterable[ArchiveMember]) -> None:
+    """Read and store the names of every library while its wheel is on disk, so it need not be fetched again."""
     for member in members:
         with contextlib.suppress(UnreadableError):  # reported when its names are needed
-            _keep(store, key, Path(member.name).name, _unpacked(store, source, member, lambda _: None))
+            _save(store, key, Path(member.name).name, _unpacked(store, source, member, lambda _: None))
 
 
 def _of_wheel(
@@ -175,14 +197,14 @@ def _of_wheel(
             source: Source = HttpSource(http, record.wheel.url, record.wheel.size)
         else:
             source = FileSource(path)
-        with fetch.shown(f"symbols of {soname}", member.compressed, report) as tick:
+        with fetch.progress(f"symbols of {soname}", member.compressed, report) as tick:
             names = _unpacked(store, source, member, tick)
     except (RemoteError, ArchiveError, UnreadableError, OSError) as error:
         raise TorchExtError(
             f"the symbols of {soname} of torch {sdk.version} cannot be read: {error}. "
             'Try again, or set `audit-symbols = "cached"`'
         ) from error
-    _keep(store, sdk.prefix.parent.name, soname, names)
+    _save(store, sdk.prefix.parent.name, soname, names)
     return names
 
 
@@ -201,20 +223,20 @@ def _of_file(store: Store | None, path: Path, version: str) -> list[str]:
         "file-"
         + hashlib.sha256(f"{path.resolve()} {status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()).hexdigest()
     )
-    names = _kept(store, key, path.name) if store is not None else None
+    names = _load(store, key, path.name) if store is not None else None
     if names is None:
         try:
             names = read(path)
         except UnreadableError as error:
             raise TorchExtError(f"{error}. Reinstall torch") from error
         if store is not None:
-            _keep(store, key, path.name, names)
+            _save(store, key, path.name, names)
             with contextlib.suppress(OSError):
                 store.set_text("exports", f"{key}/{OF_TORCH}", version.encode())
     return names
 
 
-def _kept(store: Store, key: str, soname: str) -> list[str] | None:
+def _load(store: Store, key: str, soname: str) -> list[str] | None:
     data = store.text("exports", f"{key}/{soname}.gz")
     if data is None:
         return None
@@ -225,14 +247,14 @@ def _kept(store: Store, key: str, soname: str) -> list[str] | None:
         return None
 
 
-def _keep(store: Store, key: str, soname: str, names: list[str]) -> None:
-    with contextlib.suppress(OSError):  # keeping the list is optional: a full disk must not fail the audit
+def _save(store: Store, key: str, soname: str, names: list[str]) -> None:
+    with contextlib.suppress(OSError):  # storing the list is optional: a full disk must not fail the audit
         store.set_text("exports", f"{key}/{soname}.gz", gzip.compress("\n".join(names).encode(), 6, mtime=0))
 
 
-def _writable(environ: Mapping[str, str]) -> Store | None:
+def _open_store(environ: Mapping[str, str]) -> Store | None:
     try:
-        return opened(store_path(environ))
+        return open_store(store_path(environ))
     except OSError:
         return None
 
@@ -252,7 +274,7 @@ _GLOBAL_FUNC = (1 << 4) | 2
 
 
 def folder(store: Store, sonames: Iterable[str], machine: str) -> Path:
-    """Return a folder of the store that holds a stub for each of ``sonames``."""
+    """Return a folder of the store with a stub for each of ``sonames``."""
     names = sorted(sonames)
     key = hashlib.sha256("\n".join((f"{LAYOUT}", machine, *names)).encode()).hexdigest()
 
@@ -302,23 +324,14 @@ def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
     names = b"\0.dynsym\0.hash\0.dynstr\0.dynamic\0.shstrtab\0"
     sections_at = -(-(loaded + len(names)) // 8) * 8
 
-    def section(  # noqa: PLR0917 - a row of the table below
-        name: bytes, kind: int, flags: int, at: int, size: int, link: int, info: int, entry: int
-    ) -> bytes:
-        address = at if flags & _ALLOC else 0
-        align = 8 if entry else 1
-        return SECTION.pack(
-            names.index(b"\0" + name + b"\0") + 1, kind, flags, address, at, size, link, info, align, entry
-        )
-
-    sections = (
-        bytes(SECTION.size),
-        section(b".dynsym", DYNSYM, _ALLOC, symbols_at, len(symbols), 3, 1, SYMBOL.size),
-        section(b".hash", _HASH, _ALLOC, hashes_at, len(hashes), 1, 0, 4),
-        section(b".dynstr", _STRTAB, _ALLOC, strings_at, len(strings), 0, 0, 0),
-        section(b".dynamic", _DYNAMIC, _ALLOC | _WRITE, dynamic_at, len(dynamic), 3, 0, DYNAMIC.size),
-        section(b".shstrtab", _STRTAB, 0, loaded, len(names), 0, 0, 0),
+    rows = (
+        _Section(b".dynsym", DYNSYM, _ALLOC, symbols_at, len(symbols), link=3, info=1, entry=SYMBOL.size),
+        _Section(b".hash", _HASH, _ALLOC, hashes_at, len(hashes), link=1, entry=4),
+        _Section(b".dynstr", _STRTAB, _ALLOC, strings_at, len(strings)),
+        _Section(b".dynamic", _DYNAMIC, _ALLOC | _WRITE, dynamic_at, len(dynamic), link=3, entry=DYNAMIC.size),
+        _Section(b".shstrtab", _STRTAB, 0, loaded, len(names)),
     )
+    sections = (bytes(SECTION.size), *(row.pack(names) for row in rows))
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     header = FILE_HEADER.pack(
         ident, 3, MACHINES[machine], 1, 0, segments_at, sections_at, 0,

@@ -39,7 +39,7 @@ _FORMS = {
     "hip": re.compile(r"[0-9][\w.+-]{0,99}", re.ASCII),
     "git_version": re.compile(r"[\w.+-]{0,99}", re.ASCII),
 }
-"""What ``version.py`` may hold: it is written into CMake's files, the wheel's names and messages."""
+"""What ``version.py`` may contain: it is written into CMake's files, the wheel's names and messages."""
 _ABI_FLAG = re.compile(r"_GLIBCXX_USE_CXX11_ABI=([01])")
 _STANDARD = re.compile(r"\bCXX_STANDARD\s+(\d\d)\b|\bcxx_std_(\d\d)\b")
 _HEADER_STANDARD = re.compile(r"#error C\+\+(\d\d) or later")
@@ -82,7 +82,7 @@ def read(prefix: Path, *, libc10: Path | None = None) -> TorchFacts:
         raise FactError(f"version.py {error}") from error
     version = values.get("__version__")
     if version is None:
-        raise FactError("version.py does not say __version__")
+        raise FactError("version.py does not set __version__")
     for name, form in _FORMS.items():
         if (value := values.get(name)) is not None and not form.fullmatch(value):
             raise FactError(f"version.py has {escape.name(f'{name} = {value!r}')}, as no torch has")
@@ -108,12 +108,12 @@ def _cxx11_abi(libc10: Path, config: str) -> bool:
     try:
         names = libc10.read_bytes()
     except OSError as error:
-        raise FactError("lib/libc10.so, which tells the C++ ABI, cannot be read") from error
+        raise FactError("lib/libc10.so, which shows the C++ ABI, cannot be read") from error
     if NEW_ABI_SYMBOL in names:
         return True
     if OLD_ABI_SYMBOL in names:
         return False
-    raise FactError("neither TorchConfig.cmake nor lib/libc10.so tells the C++ ABI")
+    raise FactError("neither TorchConfig.cmake nor lib/libc10.so shows the C++ ABI")
 
 
 def _cxx_standard(prefix: Path, config: str) -> int:
@@ -143,7 +143,7 @@ LAYOUT = 2
 class ThinRecord:
     """``libraries`` are the members of the wheel below ``torch/lib``; ``requires`` its Requires-Dist lines.
 
-    ``modules`` are the importable names in the wheel besides ``torch`` (``torchgen``, ``functorch``).
+    ``modules`` are the importable names in the wheel except ``torch`` (``torchgen``, ``functorch``).
     """
 
     facts: TorchFacts
@@ -160,7 +160,7 @@ class ThinRecord:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> ThinRecord:
-        """Return the record that a marker holds."""
+        """Return the record in the content of a marker."""
         return cls(
             facts=TorchFacts(**fields["facts"]),
             wheel=ResolvedWheel.parse(fields["wheel"]),

@@ -1,7 +1,7 @@
 """Files of one wheel: by ranges, else from the downloaded wheel, or from disk; and the progress of a download.
 
-Callers get the same in each case. The progress goes to a listener, else it is a bar if stderr is a terminal, else a
-line every half minute.
+Callers get the same in each case. A listener gets the progress if there is one; else stderr shows a bar if it is a
+terminal, and otherwise a line every half minute is reported.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, R
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from hatch_torch_ext.remote.archive import ArchiveMember
     from hatch_torch_ext.remote.http import Http, Source
@@ -54,17 +55,9 @@ def read(
     wheel is downloaded and its hash checked; ``with_whole`` is called with it before it is removed. Raises
     ``FetchError``.
     """
-    path, title = wheel.path, f"{wheel.name} {wheel.version}"
-    if path is not None:
-        try:
-            if wheel.pinned and wheel.sha256 is not None and (found := sha256(path)) != wheel.sha256:
-                raise FetchError(
-                    f"the wheel {path} has the SHA-256 {found}, but {wheel.sha256} is required. Fetch it again, or "
-                    "correct the requirement"
-                )
-            return _read(FileSource(path), pattern, title, scope.report)
-        except (ArchiveError, RemoteError, OSError) as error:
-            raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
+    title = f"{wheel.name} {wheel.version}"
+    if wheel.path is not None:
+        return _read_from_disk(scope, wheel, wheel.path, pattern)
     http, source = scope.http, None
     problem = "a hash is required, and only the whole file can be checked against it"
     try:
@@ -88,11 +81,23 @@ def read(
         return replace(fetched, received=whole.size)
 
 
-def _read(source: Source, pattern: re.Pattern[str], title: str, say: Callable[[str], None]) -> FetchedFiles:
+def _read_from_disk(scope: Scope, wheel: ResolvedWheel, path: Path, pattern: re.Pattern[str]) -> FetchedFiles:
+    try:
+        if wheel.pinned and wheel.sha256 is not None and (found := sha256(path)) != wheel.sha256:
+            raise FetchError(
+                f"the wheel {path} has the SHA-256 {found}, but {wheel.sha256} is required. Fetch it again, or "
+                "correct the requirement"
+            )
+        return _read(FileSource(path), pattern, f"{wheel.name} {wheel.version}", scope.report)
+    except (ArchiveError, RemoteError, OSError) as error:
+        raise FetchError(f"the wheel {path} cannot be used: {error}. Fetch it again") from error
+
+
+def _read(source: Source, pattern: re.Pattern[str], title: str, report: Callable[[str], None]) -> FetchedFiles:
     members = archive.directory(source)
     chosen = [member for member in members if pattern.fullmatch(member.name)]
     contents = []
-    with shown(title, sum(member.compressed for member in chosen), say) as tick:
+    with progress(title, sum(member.compressed for member in chosen), report) as tick:
         for member, data in archive.extract(source, chosen):
             tick(member.compressed)
             contents.append((member, data))
@@ -103,7 +108,7 @@ def _read(source: Source, pattern: re.Pattern[str], title: str, say: Callable[[s
 def _whole(scope: Scope, wheel: ResolvedWheel, http: Http, size: int | None) -> Iterator[Source]:
     """Provide the downloaded wheel, of at most ``size`` bytes: those that the index or an earlier answer stated."""
     title = f"{wheel.name} {wheel.version}"
-    with scope.store.scratch() as scratch, shown(title, size, scope.report) as tick:
+    with scope.store.scratch() as scratch, progress(title, size, scope.report) as tick:
         target = scratch / "wheel"
         try:
             http.download(wheel.url, target, wheel.sha256, tick, promised=size)
@@ -135,16 +140,18 @@ EVERY = 30.0
 
 
 @contextlib.contextmanager
-def shown(title: str, total: int | None, say: Callable[[str], None] | None = None) -> Iterator[Callable[[int], None]]:
+def progress(
+    title: str, total: int | None, report: Callable[[str], None] | None = None
+) -> Iterator[Callable[[int], None]]:
     """Provide a function to call with the number of bytes received; show the progress while the context lasts.
 
-    Without a terminal, ``say`` is called from time to time.
+    Without a terminal, ``report`` is called from time to time.
     """
     if (watcher := WATCHER.get()) is not None:
-        yield _counted(watcher, title, total)
+        yield _to_watcher(watcher, title, total)
         return
     if not sys.stderr.isatty():
-        yield _lines(title, total, say or (lambda _: None))
+        yield _to_lines(title, total, report or (lambda _: None))
         return
     from rich.console import Console
     from rich.errors import LiveError
@@ -162,20 +169,22 @@ def shown(title: str, total: int | None, say: Callable[[str], None] | None = Non
         bars.stop()
 
 
-def _lines(title: str, total: int | None, say: Callable[[str], None]) -> Callable[[int], None]:
-    come, reported = 0, time.monotonic()
+def _to_lines(title: str, total: int | None, report: Callable[[str], None]) -> Callable[[int], None]:
+    received, reported = 0, time.monotonic()
 
     def tick(count: int) -> None:
-        nonlocal come, reported
-        come += count
+        nonlocal received, reported
+        received += count
         if time.monotonic() - reported >= EVERY:
             reported = time.monotonic()
-            say(f"{title}: {size(come)}{f' of {size(total)}' if total else ''} fetched so far")
+            report(f"{title}: {size(received)}{f' of {size(total)}' if total else ''} fetched so far")
 
     return tick
 
 
-def _counted(watcher: Callable[[str, int, int | None], None], title: str, total: int | None) -> Callable[[int], None]:
+def _to_watcher(
+    watcher: Callable[[str, int, int | None], None], title: str, total: int | None
+) -> Callable[[int], None]:
     received, last = 0, 0.0
 
     def add(count: int) -> None:

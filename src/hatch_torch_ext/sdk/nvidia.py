@@ -1,4 +1,4 @@
-"""The NVIDIA wheels that torch requires: headers of CUDA's libraries, and the places of the libraries."""
+"""The NVIDIA wheels that torch requires: headers of CUDA's libraries, and the paths of the libraries."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def acquire(scope: Scope, record: ThinRecord) -> CudaParts:
         return NOTHING
     wheels = resolve.wheels(scope, required, dependencies=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        parts = list(pool.map(lambda wheel: _one(scope, wheel), wheels))
+        parts = list(pool.map(lambda wheel: _parts_of_wheel(scope, wheel), wheels))
     received = sum(part.received for part in parts)
     if received:
         scope.report(f"CUDA headers of {len(wheels)} wheels: {received / 1e6:.1f} MB fetched")
@@ -82,7 +82,7 @@ def acquire(scope: Scope, record: ThinRecord) -> CudaParts:
 
 
 def toolkit(scope: Scope, site_packages: Path) -> tuple[Path, ...]:
-    """Return the scope's machine's part of the CUDA toolkit in ``site_packages``, which is for this machine.
+    """Return the part for the scope's machine of the CUDA toolkit whose part for this machine is in ``site_packages``.
 
     It is a folder for each wheel, with the layout of ``site_packages``: headers, the runtime, and stubs of other
     libraries, in the installed versions. Downloads are reported.
@@ -93,7 +93,7 @@ def toolkit(scope: Scope, site_packages: Path) -> tuple[Path, ...]:
     wheels = resolve.wheels(scope, installed, dependencies=False)
     received: list[int] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        folders = tuple(pool.map(lambda wheel: _part(scope, wheel, received.append), wheels))
+        folders = tuple(pool.map(lambda wheel: _toolkit_of_wheel(scope, wheel, received.append), wheels))
     if received:
         machine = scope.interpreter.machine
         scope.report(f"CUDA toolkit for {machine}, of {len(wheels)} wheels: {sum(received) / 1e6:.1f} MB fetched")
@@ -110,7 +110,7 @@ def _installed(site_packages: Path) -> list[str]:
     return found
 
 
-def _part(scope: Scope, wheel: ResolvedWheel, received: Callable[[int], None]) -> Path:
+def _toolkit_of_wheel(scope: Scope, wheel: ResolvedWheel, received: Callable[[int], None]) -> Path:
     def fill(made: Path) -> Mapping[str, object]:
         fetched = fetch.read(scope, wheel, OF_TOOLKIT)
         contents = {member.name: data for member, data in fetched.contents}
@@ -142,19 +142,19 @@ def requirements(requires: tuple[str, ...], interpreter: Interpreter) -> list[st
     for line in requires:
         try:
             requirement = Requirement(line)
-            here = requirement.marker is None or requirement.marker.evaluate(environment)
+            applies = requirement.marker is None or requirement.marker.evaluate(environment)
         except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion) as error:
             raise FetchError(
                 f"torch's wheel requires {ascii(line)[:100]}, which is not a requirement: {ascii(str(error))[:100]}. "
                 "Tell the owner of the index"
             ) from error
-        if PACKAGES.fullmatch(requirement.name) and here:
+        if PACKAGES.fullmatch(requirement.name) and applies:
             requirement.marker = None
             found.append(str(requirement))
     return sorted(found)
 
 
-def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
+def _parts_of_wheel(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
     received = 0
 
     def fill(made: Path) -> Mapping[str, object]:
@@ -173,8 +173,8 @@ def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
             "libraries": sorted((match[2], match[1]) for match in matches),
         }
 
-    folder, marker = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill, _parts)
-    include_dirs, libraries = _parts(marker)
+    folder, marker = scope.store.make("nvidia", f"{wheel.key}-{LAYOUT}", fill, _parse_marker)
+    include_dirs, libraries = _parse_marker(marker)
     return CudaParts(
         include_dirs=tuple(folder / name for name in include_dirs),
         libraries=libraries,
@@ -183,6 +183,6 @@ def _one(scope: Scope, wheel: ResolvedWheel) -> CudaParts:
     )
 
 
-def _parts(marker: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _parse_marker(marker: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the folders of headers, and (SONAME, folder) of the libraries, from a marker."""
     return tuple(marker["include_dirs"]), tuple((soname, place) for soname, place in marker["libraries"])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.remote.archive import ArchiveMember
     from hatch_torch_ext.sdk.facts import TorchFacts
-    from hatch_torch_ext.values import Entry, Interpreter
+    from hatch_torch_ext.values import Entry, Environment
 
 MEMBERS = re.compile(
     r"torch/(?:include/.+|share/cmake/.+|version\.py|lib/libc10(?:_cuda|_hip)?\.so)|torch-[^/]+\.dist-info/(?:METADATA|WHEEL)"
@@ -44,22 +44,20 @@ LIBRARY = re.compile(r"torch/lib/[^/]+\.so(?:\.[^/]+)?")
 
 def acquire(
     entry: Entry,
-    interpreter: Interpreter,
-    python: Path,
+    environment: Environment,
     config: Config,
     *,
     report: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
     limits: Limits | None = None,
-    crossed: Path | None = None,
 ) -> Sdk:
-    """Return the SDK of the torch release that ``entry`` asks for, and fetch it if the user's cache lacks it.
+    """Return the SDK of the torch release that ``entry`` requires, and fetch it if it is not in the user's cache.
 
-    Headers of CUDA's libraries are fetched too if torch is a CUDA build and the project's CMake files mention CUDA; and
-    so is the other machine's part of the CUDA toolkit in ``crossed``, the packages of an entry for another machine.
-    Raises ``SdkError``.
+    If torch is a CUDA build and the project's CMake files mention CUDA, headers of CUDA's libraries are fetched too;
+    for another machine, so is that machine's part of the CUDA toolkit in ``environment``. Raises ``SdkError``.
     """
     environ = os.environ if environ is None else environ
+    interpreter = environment.interpreter
     if interpreter.machine not in exports.MACHINES:
         raise SdkError(
             entry.name,
@@ -67,12 +65,12 @@ def acquire(
             'use `sdk = "environment"`',
         )
     settings = index_settings.read(entry, config, environ)
-    store = sdk_store.usable(environ, config.root / "build" / "torch-ext" / "cache", report)
+    store = sdk_store.open_usable(environ, config.root / "build" / "torch-ext" / "cache", report)
     with Http(settings, limits or Limits(), report) as http:
         scope = Scope(
             entry=entry,
             interpreter=interpreter,
-            python=python,
+            python=environment.python,
             root=config.root,
             store=store,
             http=http,
@@ -86,7 +84,7 @@ def acquire(
             record = ThinRecord.parse(marker)
             with_cuda = record.facts.cuda and not entry.is_cpu and nvidia.uses_cuda(config)
             cuda = nvidia.acquire(scope, record) if with_cuda else nvidia.NOTHING
-            parts = nvidia.toolkit(scope, crossed) if with_cuda and crossed is not None else ()
+            parts = nvidia.toolkit(scope, environment.site_packages) if with_cuda and environment.cross else ()
         except (fetch.FetchError, OSError) as error:
             raise SdkError(entry.name, fetch.sentence(error, scope)) from error
     return replace(_sdk(folder, record, cuda), toolkit_parts=parts)
@@ -122,7 +120,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
         scope,
         wheel,
         MEMBERS,
-        with_whole=lambda source, members: exports.keep_all(
+        with_whole=lambda source, members: exports.save_all(
             scope.store, f"{wheel.key}-{LAYOUT}", source, _libraries(members)
         ),
     )
@@ -160,7 +158,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
 
 
 def _modules(members: tuple[ArchiveMember, ...]) -> tuple[str, ...]:
-    """Return the packages in the wheel besides torch."""
+    """Return the packages in the wheel except torch."""
     names = {
         name for name, _, rest in (member.name.partition("/") for member in members) if rest and name.isidentifier()
     }

@@ -2,11 +2,11 @@
 
 An item is made in a separate folder, gets its marker last, is sealed, and is renamed into place: every item in place
 is complete, whenever a build was killed. It is read-only from then on, and compared with its seal before each use. Its
-key says where its bytes came from, so files of one index are never used for another. Headers that are the same in
+key depends on where its bytes came from, so files of one index are never used for another. Headers that are the same in
 several releases are one file with several names (hard links).
 
-This module makes and finds items, and holds those that a build uses. Who owns the folder, and whether an item was
-changed: ``seal``; listing, pruning and verifying: ``upkeep``.
+This module makes and finds items, and locks those that a build uses. ``seal`` checks who owns the folder, and whether
+an item was changed; ``upkeep`` lists, prunes and verifies.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ __all__ = [
     "NotPrivateError",
     "RecordError",
     "Store",
-    "opened",
+    "open_store",
+    "open_usable",
     "path",
     "private",
     "record",
     "release",
     "remove",
-    "usable",
     "using",
 ]
 
@@ -66,7 +66,7 @@ FAULTS = (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, 
 Value = TypeVar("Value")
 ANSWERS = "resolved"
 DAY = 24 * 3600.0
-"""Seconds for which an index is not asked again; a new release is found within a day."""
+"""Seconds for which an answer of an index is used again; a new release is found within a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Answer(Generic[Value]):
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether the index need not be asked again."""
+        """Return whether it can be used without a new request."""
         return 0 <= time.time() - self.time < DAY
 
 
@@ -171,12 +171,12 @@ class Store:
     def make(
         self, kind: str, key: str, fill: Callable[[Path], Mapping[str, object]], whole: Whole = dict
     ) -> tuple[Path, Mapping[str, Any]]:
-        """Return the item; unless it exists, ``fill`` makes it: it fills a folder, and returns the marker's content."""
-        if (there := self.finished(kind, key, whole)) is not None:
-            return there
+        """Return the item. If it does not exist, ``fill`` fills a folder, and returns the content of the marker."""
+        if (item := self.finished(kind, key, whole)) is not None:
+            return item
         with self.lock(kind, key):
-            if (there := self.finished(kind, key, whole)) is not None:
-                return there
+            if (item := self.finished(kind, key, whole)) is not None:
+                return item
             final = self.root / kind / key
             remove(final)  # the rest of an older layout, or a changed item
             with self.scratch() as scratch:
@@ -219,8 +219,8 @@ class Store:
         target = f"{folder}/{name}"
         digest = hashlib.sha256(data).hexdigest()
         blob = f"{self.root}/blobs/{digest[:2]}/{digest}"
-        there = _holds(blob, data)
-        if there:
+        shared = _has_bytes(blob, data)
+        if shared:
             try:
                 _with_parent(target, lambda: os.link(blob, target, follow_symlinks=False))
             except OSError:  # no hard links here, too many of this file, or the blob was pruned in between
@@ -233,7 +233,7 @@ class Store:
                 stream.write(data)
 
         _with_parent(target, write)
-        if there is None:
+        if shared is None:
             with contextlib.suppress(OSError):
                 _with_parent(blob, lambda: os.link(target, blob))
 
@@ -278,7 +278,7 @@ class Store:
         self.set_text(ANSWERS, name, json.dumps({"time": time.time(), **fields}).encode())
 
     def remove_text(self, kind: str, name: str) -> None:
-        """Remove a damaged record, so that the next run writes it anew."""
+        """Remove a damaged record; the next run writes it again."""
         with contextlib.suppress(OSError):
             (self.root / kind / name).unlink()
 
@@ -299,14 +299,14 @@ def path(environ: Mapping[str, str]) -> Path:
     return Path(home, "hatch-torch-ext").absolute()
 
 
-def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
+def open_usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
     """Return the user's store.
 
     If it cannot be written or trusted, report it and return one in the folder ``fallback``.
     """
     usual = path(environ)
     try:
-        return opened(usual, report)
+        return open_store(usual, report)
     except NotPrivateError as error:
         report(
             f"the cache {usual} is not used: {error.filename}: {error.strerror}; using {fallback} instead. "
@@ -314,7 +314,7 @@ def usable(environ: Mapping[str, str], fallback: Path, report: Report) -> Store:
         )
     except OSError as error:
         report(f"the cache {usual} cannot be written ({error.strerror}): using {fallback} instead")
-    return opened(fallback, report)
+    return open_store(fallback, report)
 
 
 def remove(folder: Path) -> None:
@@ -328,7 +328,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def opened(root: Path, report: Report | None = None) -> Store:
+def open_store(root: Path, report: Report | None = None) -> Store:
     """Return the store in ``root``, and make it if need be. Raises ``OSError`` if it cannot be written or trusted."""
     report = report or (lambda _: None)
     seal.check_private(root, report)
@@ -365,7 +365,7 @@ def _make_read_only(folder: Path) -> None:
             Path(parent).chmod(0o555)
 
 
-def _holds(blob: str, data: bytes) -> bool | None:
+def _has_bytes(blob: str, data: bytes) -> bool | None:
     """Return whether the blob has the bytes ``data``, or None if it does not exist. One with other bytes is removed."""
     try:
         descriptor = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -30,7 +30,7 @@ MARKER = "finished.json"
 _DIGEST = 1 + 2 * hashlib.sha256().digest_size
 """Letters at the end of a file's text: a blank and the SHA-256."""
 RECENTLY = 10.0
-"""Seconds for which a file that several items share as a hard link is looked at once: equal headers of torch are."""
+"""Seconds for which a file that several items share as a hard link (equal headers of torch) is checked only once."""
 
 
 class RecordError(ValueError):
@@ -61,7 +61,7 @@ class Seal:
 
     @classmethod
     def load(cls, data: bytes) -> Seal:
-        """Return the seal that a record holds. Raises ``RecordError``."""
+        """Return the seal in a record. Raises ``RecordError``."""
         fields = record(data)
         files, folders = fields.get("files"), fields.get("folders")
         if not (untrusted.is_texts(files) and untrusted.is_texts(folders)):
@@ -105,11 +105,11 @@ def check(folder: Path, seal: Seal, *, fully: bool = False) -> Seal | None:
     """
     if not fully and _is_untouched(str(folder), seal):
         return None
-    there = dict(_walk(str(folder)))
-    changed = [name for name, is_folder in there.items() if name not in (seal.folders if is_folder else seal.files)]
-    changed += [name for name in (*seal.files, *seal.folders) if name not in there]
+    present = dict(_walk(str(folder)))
+    changed = [name for name, is_folder in present.items() if name not in (seal.folders if is_folder else seal.files)]
+    changed += [name for name in (*seal.files, *seal.folders) if name not in present]
     files, folders = dict(seal.files), dict(seal.folders)
-    for name, is_folder in there.items():
+    for name, is_folder in present.items():
         status = os.lstat(f"{folder}/{name}")
         if status.st_uid != os.geteuid() or status.st_mode & OTHERS_MAY_WRITE:
             changed.append(name)

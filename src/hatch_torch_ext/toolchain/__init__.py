@@ -120,7 +120,7 @@ def _cache(config: Config, *, entry: str, report: Callable[[str], None]) -> Comp
             f"option `compiler-launcher` names `{choice}`, which is not on PATH: install it, or set the option to "
             "`auto` (ccache or sccache if it is on PATH, else a fetched ccache) or `none`",
         )
-    store = stores.usable(os.environ, config.root / "build" / "torch-ext" / "cache", report)
+    store = stores.open_usable(os.environ, config.root / "build" / "torch-ext" / "cache", report)
     program = _our_ccache(store, report)
     if program is None:
         return None

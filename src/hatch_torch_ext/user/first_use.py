@@ -115,7 +115,7 @@ def _build(request: Request, say: Say) -> None:
 
     if (why := project.unusable(Path(request.cache))) is not None:
         raise ConfigurationError([f"{why}. {builtcache.ELSEWHERE}"])
-    cache = store.opened(request.cache, say)
+    cache = store.open_store(request.cache, say)
     builtcache.check_place(cache.root)
     os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process does nothing else
     cache.root.joinpath("locks").mkdir(mode=0o700, exist_ok=True)
