@@ -38,15 +38,15 @@ QUICK = CMakeConfig(build_type="Quick")
 
 def environment_of(python: Path) -> Environment:
     """Return the environment that a Python belongs to."""
-    said = json.loads(subprocess.check_output([python, resources.PROBE, "interpreter"], text=True).split(":", 1)[1])
+    facts = json.loads(subprocess.check_output([python, resources.PROBE, "interpreter"], text=True).split(":", 1)[1])
     interpreter = Interpreter(
-        **{name: said[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(said["include"])
+        **{name: facts[name] for name in ("version", "tag", "ext_suffix", "machine")}, include=Path(facts["include"])
     )
     return Environment(
-        prefix=Path(said["prefix"]),
+        prefix=Path(facts["prefix"]),
         python=python,
-        bin=Path(said["bin"]),
-        site_packages=Path(said["site_packages"]),
+        bin=Path(facts["bin"]),
+        site_packages=Path(facts["site_packages"]),
         interpreter=interpreter,
     )
 
@@ -124,6 +124,6 @@ class Workbench:
 
     def setup(self, package: str, **changes: object) -> Setup:
         """Return the build of one of tests/packages; ``changes`` go into the configuration."""
-        given = {"source": self.config.root / package, **changes}
-        config = replace(self.config, **given)  # type: ignore[arg-type]
+        options = {"source": self.config.root / package, **changes}
+        config = replace(self.config, **options)  # type: ignore[arg-type]
         return replace(self.prepared, config=config).with_tools(self.toolchain)

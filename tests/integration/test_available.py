@@ -107,22 +107,22 @@ def address(web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield url
 
 
-def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def answer_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Return what the command says as JSON."""
     assert cli.main(["matrix", "--available", "--json"]) == 0
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return said
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
 
 
-def states(said: dict[str, Any]) -> dict[tuple[str, str], str]:
+def states(answer: dict[str, Any]) -> dict[tuple[str, str], str]:
     """Return (release line, backend) -> state."""
-    return {(row["torch"], row["backend"]): row["state"] for row in said["rows"]}
+    return {(row["torch"], row["backend"]): row["state"] for row in answer["rows"]}
 
 
 def test_the_matrix_beside_both_indexes(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Served, higher minors of a CUDA major too; not served; new; the share; older releases are left out."""
-    said = asked(capsys)
-    assert states(said) == {
+    answer = answer_of(capsys)
+    assert states(answer) == {
         ("2.8", "cpu"): "served",
         ("2.8", "12.6"): "served",
         ("2.8", "12.9"): "served",
@@ -132,10 +132,10 @@ def test_the_matrix_beside_both_indexes(address: str, capsys: pytest.CaptureFixt
         ("2.16", "cpu"): "new",
         ("2.16", "13.0"): "new",
     }
-    assert (said["served"], said["total"], said["machine"], said["others"]) == (9, 13, MACHINE, [OTHER])
-    assert said["impossible"] == []
-    assert (said["releases_from"], said["backends_from"]) == (f"{address}/simple", f"{address}/whl")
-    by = {(row["torch"], row["backend"]): row["entries"] for row in said["rows"]}
+    assert (answer["served"], answer["total"], answer["machine"], answer["others"]) == (9, 13, MACHINE, [OTHER])
+    assert answer["impossible"] == []
+    assert (answer["releases_from"], answer["backends_from"]) == (f"{address}/simple", f"{address}/whl")
+    by = {(row["torch"], row["backend"]): row["entries"] for row in answer["rows"]}
     assert by["2.8", "12.9"] == ["matrix.2.8-cu126"]
     assert cli.main(["matrix", "--available"]) == 0
     line = f'There are builds for {OTHER} too: `machine = ["{MACHINE}", "{OTHER}"]` in the matrix serves them.'
@@ -156,9 +156,9 @@ def test_the_edit_serves_all(address: str, capsys: pytest.CaptureFixture[str]) -
     )
     file = Path("pyproject.toml")
     file.write_text(file.read_text(encoding="utf-8") + lines, encoding="utf-8")
-    said = asked(capsys)
-    assert set(states(said).values()) == {"served"}
-    assert (said["served"], said["total"], said["edit"]) == (13, 13, [])
+    answer = answer_of(capsys)
+    assert set(states(answer).values()) == {"served"}
+    assert (answer["served"], answer["total"], answer["edit"]) == (13, 13, [])
 
 
 def test_what_cannot_be_built(address: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001 -- served
@@ -176,7 +176,7 @@ torch = ["2.99"]
 cuda = ["cpu"]
 """
     Path("pyproject.toml").write_text(PROJECT + matrix, encoding="utf-8")
-    why = {each["entry"]: each["why"] for each in asked(capsys)["impossible"]}
+    why = {each["entry"]: each["why"] for each in answer_of(capsys)["impossible"]}
     assert why == {
         "matrix.2.8-cu128": "torch 2.8 has no build for CUDA 12.8; it has cpu, 12.6, 12.9",
         "matrix.py3.14-2.9-cpu": "torch 2.9 has no build for cp314; it has cp311, cp312",
@@ -187,27 +187,27 @@ cuda = ["cpu"]
 def test_answers_are_kept_and_tables_speak_at_last(
     address: str, web: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index is asked once a day; if it fails, an older answer is used, else the tables; a line reports either."""
-    first = asked(capsys)
+    """The index is read once a day; if it fails, an older answer is used, else the tables; a line reports either."""
+    first = answer_of(capsys)
     shutil.rmtree(web / "simple")
     shutil.rmtree(web / "whl")
-    assert asked(capsys) == first
+    assert answer_of(capsys) == first
     store = Path(os.environ["HATCH_TORCH_EXT_CACHE"])
     for record in (store / "resolved").glob("published-*.json"):
         kept = json.loads(record.read_text(encoding="utf-8"))
         record.write_text(json.dumps({**kept, "time": kept["time"] - 90_000}), encoding="utf-8")
     assert cli.main(["matrix", "--available", "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out) == first
-    assert f"{address}/simple/torch/" in said.err
-    assert "what it had on " in said.err
+    output = capsys.readouterr()
+    assert json.loads(output.out) == first
+    assert f"{address}/simple/torch/" in output.err
+    assert "what it had on " in output.err
 
     monkeypatch.setenv("HATCH_TORCH_EXT_CACHE", str(store.parent / "another"))
     assert cli.main(["matrix", "--available"]) == 0
-    said = capsys.readouterr()
-    assert "No index answered: these are the releases that this hatch-torch-ext knows" in said.out
-    assert "2.8    CUDA 12.8" in said.out
-    assert "not for cp39" not in said.out
+    output = capsys.readouterr()
+    assert "No index answered: these are the releases that this hatch-torch-ext knows" in output.out
+    assert "2.8    CUDA 12.8" in output.out
+    assert "not for cp39" not in output.out
 
 
 @pytest.mark.slow
@@ -276,23 +276,23 @@ def test_an_extension_that_fails_leaves_all_as_it_was(address: str, tmp_path: Pa
     Path("src/my_pkg/__init__.py").write_text("from my_pkg import _variants\n\n_variants.load()\n", encoding="utf-8")
     file = Path("pyproject.toml")
     before = file.read_bytes()
-    given = (str(wheel), "-o", "out", "--trust-sources", "--add")
+    arguments = (str(wheel), "-o", "out", "--trust-sources", "--add")
     assert "give either `--add torch=X.Y`, to build it here, or `--parts`" in extended(str(wheel)).stderr
-    lacking = extended(*given, "torch=2.99")
+    lacking = extended(*arguments, "torch=2.99")
     assert lacking.returncode == 1
     assert lacking.stderr.endswith(f"There is no torch 2.99 on {address}/simple; the newest are 2.7, 2.8, 2.9, 2.16.\n")
-    failed = extended(*given, "torch=2.16")
+    failed = extended(*arguments, "torch=2.16")
     assert failed.returncode == 1
     assert f"{file.resolve()} is as it was before. What is finished is kept: the same command" in failed.stderr
     assert (file.read_bytes(), Path("out").exists()) == (before, False)
     file.write_text(PROJECT.replace("[tool.hatch.envs.matrix]", PLUGIN + "[tool.hatch.envs.matrix]"), encoding="utf-8")
     Path("hatch_plugin.py").write_text(COLLECTOR, encoding="utf-8")
-    by_plugin = extended(*given, "torch=2.16")
+    by_plugin = extended(*arguments, "torch=2.16")
     assert by_plugin.stderr.endswith(
         f"{file.resolve()} cannot be edited: it has no `tool.hatch.envs.matrix.matrix`. Add this where the matrix is "
         'made:\n\n[[tool.hatch.envs.matrix.matrix]]\ntorch = ["2.16"]\ncuda = ["cpu", "cu130"]\n'
     )
     more = COLLECTOR.replace("}]", '}, {"torch": ["2.16"], "cuda": ["cpu", "cu130"]}]')
     Path("hatch_plugin.py").write_text(more, encoding="utf-8")
-    assert "There is no torch" not in extended(*given, "torch=2.16").stderr
+    assert "There is no torch" not in extended(*arguments, "torch=2.16").stderr
     assert cli.main(["matrix", "--add", "torch=2.16"]) == 0

@@ -104,7 +104,7 @@ def test_without_qemu_a_run_is_reported(crossed: Workbench, tmp_path: Path, monk
 
 @pytest.mark.performs("give the variables of its answers")
 def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: Path) -> None:
-    """CMake itself does not run it, and names the variables of its answers; given by the option, it goes on."""
+    """CMake itself does not run it, and names the variables of its answers; with the option, it continues."""
     file = tmp_path / "theirs.cmake"
     settings = {"SYSTEM_NAME": "Linux", "SYSTEM_PROCESSOR": "aarch64", "CXX_COMPILER": "aarch64-linux-gnu-g++"}
     file.write_text("".join(f"set(CMAKE_{name} {value})\n" for name, value in settings.items()), encoding="utf-8")
@@ -124,14 +124,14 @@ def test_a_run_by_a_toolchain_file_of_the_authors(crossed: Workbench, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-mavx2", "-march=native", "-m64"])
 def test_a_flag_for_x86_is_reported_with_its_line(crossed: Workbench, tmp_path: Path, flag: str) -> None:
-    """The message names the flag, and the file and line in which it stands; guarded, it is not a fault."""
+    """The message names the flag, and the file and line in which it is; guarded, it is not a fault."""
     name = flag.partition("=")[0]
     with pytest.raises(CompileError) as caught:
         built(crossed, tmp_path / "p", f"{LIBRARY}target_compile_options(ops PRIVATE\n  {flag})\n")
-    told = (
+    message = (
         f"`{name}` is not a valid flag for aarch64 (found in {tmp_path / 'p' / 'CMakeLists.txt'}:6). Give it only where"
     )
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     guarded = f'if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64")\n  target_compile_options(ops PRIVATE {flag})\nendif()\n'
     assert built(crossed, tmp_path / "p", LIBRARY + guarded).is_file()
 
@@ -174,7 +174,7 @@ def test_headers_of_python_that_are_not_there(crossed: Workbench, tmp_path: Path
 def test_a_module_runs_on_the_other_machine(
     crossed: Workbench, bindings: Path, arm64: Path, tmp_path: Path, how: str
 ) -> None:
-    """With that machine's headers, a module has its suffix, though this machine's Python is asked, and is imported."""
+    """With that machine's headers, a module has its suffix, though this machine's Python is run, and is imported."""
     pybind11 = how.startswith("pybind11")
     venv = tmp_path / "venv"
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--python", crossed.environment.python, venv])
@@ -243,9 +243,9 @@ def test_no_cross_compiler(crossed: Workbench, monkeypatch: pytest.MonkeyPatch) 
         "aarch64-conda-linux-gnu-g++, clang++ on PATH). Install one: `apt-get install g++-aarch64-linux-gnu`, or name "
         "one by the option `cross.aarch64.cxx`"
     )
-    for words, said in (["arch"], "pacman -S aarch64-linux-gnu-gcc"), (["rhel", "fedora"], "cross.aarch64.sysroot"):
+    for words, remedy in (["arch"], "pacman -S aarch64-linux-gnu-gcc"), (["rhel", "fedora"], "cross.aarch64.sysroot"):
         monkeypatch.setattr(tools, "distribution", lambda words=words: words)
-        with pytest.raises(ToolchainError, match=said):
+        with pytest.raises(ToolchainError, match=remedy):
             crosscompiler.compiler(crossed.entry, crossed.config, "aarch64", environ={})
 
 

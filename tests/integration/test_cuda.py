@@ -184,7 +184,7 @@ def _with_torch_libraries(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_torch_and_the_names_of_its_older_files(bench: Bench) -> None:
-    """Cases 18, 19: find_package(Torch) leaves architectures alone; CUDA::nvToolsExt is there, gone from CUDA 13."""
+    """Cases 18, 19: find_package(Torch) does not change architectures; CUDA::nvToolsExt is there, gone from CUDA 13."""
     _with_torch_libraries(bench)
     tree = bench.build(bench.config("cuda_torch", "8.0"))
     assert fatbin.archs(tree.prefix / "libkernels.so") == ("8.0",)

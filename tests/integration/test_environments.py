@@ -169,11 +169,9 @@ def test_a_dependency_that_requires_the_project(tmp_path: Path, wheelhouse: Path
     )
     with pytest.raises(EnvironmentCreationError) as caught:
         make(entry("packaging", helper))
-    said = " ".join(str(caught.value).split())
-    assert (
-        "This build was started by a build of the same kind: an environment of the matrix installs the project" in said
-    )
-    assert "Remove that dependency, and install both in a script of the environment." in said
+    message = " ".join(str(caught.value).split())
+    assert "This build was started by a build of the same kind: an environment of the matrix installs the" in message
+    assert "Remove that dependency, and install both in a script of the environment." in message
     assert (make(entry("packaging")).site_packages / "packaging").is_dir()
 
 
@@ -199,20 +197,20 @@ def test_the_thin_environment_has_the_dependencies_less_torch(tmp_path: Path) ->
 
 def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> None:
     """Entries that share an environment make it once: the second says for whom it waits, and takes what was made."""
-    said: list[str] = []
+    reports: list[str] = []
     uv_path = Path(uv.find_uv_bin())
     make = functools.partial(
-        environments.without_torch, entry("packaging"), data=tmp_path, uv=uv_path, installer={}, report=said.append
+        environments.without_torch, entry("packaging"), data=tmp_path, uv=uv_path, installer={}, report=reports.append
     )
     made = make()
     (lock,) = tmp_path.glob("environments/*/lock")
     with ThreadPoolExecutor() as pool:
         with locks.held(lock, what="it"):
             waiting = pool.submit(make)
-            while not said and not waiting.done():
+            while not reports and not waiting.done():
                 time.sleep(0.01)
         assert waiting.result() == made
-    (sentence,) = said
+    (sentence,) = reports
     like = "the environment of matrix.2.8 and of entries with the same dependencies"
     assert sentence.startswith(f"waiting for {like}, which process {os.getpid()} (")
 
@@ -221,12 +219,12 @@ def test_who_waits_for_another_entry_s_environment_says_so(tmp_path: Path) -> No
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_value_by_which_hatch_would_leave_its_folder(tmp_path: Path, shared: bool) -> None:  # noqa: FBT001
     """Hatch makes a folder of an environment's name as it is: one that climbs is refused, and nothing is made."""
-    asked = replace(entry("packaging"), name="matrix.2.8-../../../escaped")
+    requested = replace(entry("packaging"), name="matrix.2.8-../../../escaped")
     with pytest.raises(EnvironmentCreationError, match=r"its `\.\.` leads out of the folder"):
-        environments.of_entry(asked, root=tmp_path, shared_with_author=shared, data=tmp_path / "data")
+        environments.of_entry(requested, root=tmp_path, shared_with_author=shared, data=tmp_path / "data")
     assert list(tmp_path.iterdir()) == []
     # With `sdk = "thin"`, as the message has it:
-    made = environments.without_torch(asked, data=tmp_path / "data", uv=Path(uv.find_uv_bin()), installer={})
+    made = environments.without_torch(requested, data=tmp_path / "data", uv=Path(uv.find_uv_bin()), installer={})
     assert made.prefix.is_relative_to(tmp_path / "data")
 
 
@@ -255,7 +253,7 @@ def test_a_project_may_lie_in_a_folder_with_spaces(tmp_path: Path) -> None:
 
 
 def test_a_dependency_that_requires_torch_does_not_bring_it(tmp_path: Path) -> None:
-    """Packages that only torch requires are not installed either: the resolver is told to leave torch out."""
+    """Packages that only torch requires are not installed either: the resolver leaves torch out."""
     source = tmp_path / "wants_torch"
     source.mkdir()
     (source / "pyproject.toml").write_text(
@@ -321,7 +319,7 @@ def test_hatchs_output_is_in_the_error_when_the_environment_cannot_be_made(tmp_p
 
 
 def test_without_an_index_none_is_asked(tmp_path: Path) -> None:
-    """There is no variable of uv for that: pip's, or its option, would be lost, and the public index asked."""
+    """There is no variable of uv for that: pip's, or its option, would be lost, and the public index used."""
     uv_path, installer = Path(uv.find_uv_bin()), {"PIP_NO_INDEX": "1", "UV_NO_CACHE": "1"}
     with pytest.raises(EnvironmentCreationError, match="packaging was not found in the provided package locations"):
         environments.without_torch(entry("packaging"), data=tmp_path, uv=uv_path, installer=installer)
@@ -330,11 +328,11 @@ def test_without_an_index_none_is_asked(tmp_path: Path) -> None:
 def test_matrix_of_pythons_is_not_served_by_one_python(tmp_path: Path) -> None:
     """An interpreter other than the matrix says is an error that names both (hatch#738)."""
     root = project(tmp_path, PROJECT.replace("{matrix:torch}.*", "2.8.*").replace('"torch==2.8.*", ', ""))
-    asked = values.entry(name="plain", torch_requirement="torch==2.9.*", python="3.9")
+    requested = values.entry(name="plain", torch_requirement="torch==2.9.*", python="3.9")
     text = PROJECT.replace('dependencies = ["torch==2.9.*"]', "dependencies = []")
     project(root, text)
     with pytest.raises(EnvironmentCreationError) as caught:
-        environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "data")
+        environments.of_entry(requested, root=root, shared_with_author=False, data=tmp_path / "data")
     version = ".".join(str(part) for part in sys.version_info[:3])
     assert f"plain: the matrix asks for Python 3.9, but the environment runs Python {version}" in str(caught.value)
 
@@ -389,8 +387,8 @@ def test_the_entrys_own_interpreter_whatever_the_environment_says(
         made = environments.without_torch(entry("packaging"), data=tmp_path, uv=Path(uv.find_uv_bin()), installer={})
     else:
         text = PROJECT.replace('"torch==2.9.*"', '"packaging"')
-        asked = values.entry(name="plain", dependencies=("packaging",), torch_requirement="torch")
-        made = environments.of_entry(asked, root=project(tmp_path, text), shared_with_author=False, data=tmp_path)
+        requested = values.entry(name="plain", dependencies=("packaging",), torch_requirement="torch")
+        made = environments.of_entry(requested, root=project(tmp_path, text), shared_with_author=False, data=tmp_path)
     assert made.prefix.is_relative_to(tmp_path)
     assert (made.site_packages / "packaging").is_dir()
     assert not list(another_python.rglob("packaging"))
@@ -400,14 +398,15 @@ def test_the_entrys_own_interpreter_whatever_the_environment_says(
 
 def test_an_environment_is_finished_when_what_it_should_hold_is_there(tmp_path: Path) -> None:
     """A package that is gone, or that never arrived, is installed by the next build."""
-    asked, uv_path = entry("packaging", "no-such-distribution-of-ours; python_version < '3'"), Path(uv.find_uv_bin())
-    made = environments.without_torch(asked, data=tmp_path, uv=uv_path, installer={})
+    requested = entry("packaging", "no-such-distribution-of-ours; python_version < '3'")
+    uv_path = Path(uv.find_uv_bin())
+    made = environments.without_torch(requested, data=tmp_path, uv=uv_path, installer={})
     before = (made.prefix / "pyvenv.cfg").stat().st_mtime_ns
-    assert environments.without_torch(asked, data=tmp_path, uv=uv_path, installer={}) == made
+    assert environments.without_torch(requested, data=tmp_path, uv=uv_path, installer={}) == made
     assert (made.prefix / "pyvenv.cfg").stat().st_mtime_ns == before
     for folder in made.site_packages.glob("packaging*"):
         shutil.rmtree(folder)
-    assert environments.without_torch(asked, data=tmp_path, uv=uv_path, installer={}) == made
+    assert environments.without_torch(requested, data=tmp_path, uv=uv_path, installer={}) == made
     assert (made.site_packages / "packaging").is_dir()
 
 
@@ -421,15 +420,15 @@ def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     conf.write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n", encoding="utf-8")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
     root = project(tmp_path, PROJECT.replace('"torch==2.9.*"', '"packaging"'))
-    asked = values.entry(name="plain", dependencies=("packaging",), torch_requirement="torch")
+    requested = values.entry(name="plain", dependencies=("packaging",), torch_requirement="torch")
     with pytest.raises(EnvironmentCreationError) as caught:
-        environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
+        environments.of_entry(requested, root=root, shared_with_author=False, data=tmp_path / "our data")
     message = str(caught.value)
     assert "but `packaging` is missing: a setting makes pip or uv install elsewhere. `pip config list`" in message
     removal = message.partition("remove the environment with `")[2].removesuffix("`.")
     conf.write_text("", encoding="utf-8")
     process.run(shlex.split(removal))
-    made = environments.of_entry(asked, root=root, shared_with_author=False, data=tmp_path / "our data")
+    made = environments.of_entry(requested, root=root, shared_with_author=False, data=tmp_path / "our data")
     assert (made.site_packages / "packaging").is_dir()
 
 
@@ -466,10 +465,10 @@ def test_a_constraint_on_torch_is_named_and_its_remedy_works(
         conf.write_text(f"[global]\nconstraint = {pins}\n", encoding="utf-8")
         monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
         expected, command = f"`constraint` in {conf} ({pins})", "export PIP_CONSTRAINT=/dev/null"
-    asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch==2.9.*")
+    requested = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch==2.9.*")
     root = project(tmp_path)
     with pytest.raises(EnvironmentCreationError) as caught:
-        environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+        environments.of_entry(requested, root=root, shared_with_author=True, data=tmp_path)
     message = str(caught.value)
     assert "torch==2.9.*" in message
     assert message.endswith(
@@ -480,7 +479,7 @@ def test_a_constraint_on_torch_is_named_and_its_remedy_works(
     if command.startswith("export"):
         name, _, value = command.removeprefix("export ").partition("=")
         monkeypatch.setenv(name, value)
-    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    made = environments.of_entry(requested, root=root, shared_with_author=True, data=tmp_path)
     assert (made.site_packages / "torch-2.9.0.dist-info").is_dir()
     assert made.removal == "hatch env remove plain"
 
@@ -493,17 +492,17 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
 ) -> None:
     """Files of torch are gone, and hatch finds nothing to do: removed by the command, it is made again, and whole."""
     assert torches.is_dir()
-    asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")
+    requested = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")
     root = project(tmp_path)
-    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    made = environments.of_entry(requested, root=root, shared_with_author=True, data=tmp_path)
     shutil.rmtree(made.site_packages / "torch" / damage)
-    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+    made = environments.of_entry(requested, root=root, shared_with_author=True, data=tmp_path)
     with pytest.raises(SdkError) as caught:
-        sdk_environment.acquire(asked, made)
+        sdk_environment.acquire(requested, made)
     (command,) = re.findall(r"Remove the environment; the next build makes it again: `([^`]+)`", str(caught.value))
     process.run([sys.executable, "-m", *shlex.split(command)], cwd=root)
-    made = environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
-    assert sdk_environment.acquire(asked, made).version == "2.9.0"
+    made = environments.of_entry(requested, root=root, shared_with_author=True, data=tmp_path)
+    assert sdk_environment.acquire(requested, made).version == "2.9.0"
 
 
 @pytest.mark.performs("to see only this")
@@ -512,10 +511,10 @@ def test_an_environment_whose_torch_is_damaged_is_removed_by_the_command(
 def test_the_command_that_shows_only_a_failed_environment(torches: Path, tmp_path: Path) -> None:
     """It is typed when the environment exists already, without its packages, and shows the cause."""
     (torches / f"torch-2.9.0-{fake_torch.TAG}.whl").unlink()
-    asked = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")
+    requested = values.entry(name="plain", dependencies=("torch==2.9.*",), torch_requirement="torch")
     root = project(tmp_path)
     with pytest.raises(EnvironmentCreationError) as caught:
-        environments.of_entry(asked, root=root, shared_with_author=True, data=tmp_path)
+        environments.of_entry(requested, root=root, shared_with_author=True, data=tmp_path)
     command = str(caught.value).partition("\nRun `")[2].partition("`")[0]
     assert command == "hatch run plain:python -V"
     typed = process.run([sys.executable, "-m", *shlex.split(command)], cwd=root, check=False)

@@ -59,8 +59,8 @@ def test_hatch_is_made_once_and_kept(
     assert kept is not None
     assert kept.parent.parent == tmp_path / "store"
     assert list(kept.parent.iterdir()) == [kept]
-    said = program.run(["--version"], cwd=tmp_path, changes={}).stdout
-    assert said.split()[-1] == program.version()
+    output = program.run(["--version"], cwd=tmp_path, changes={}).stdout
+    assert output.split()[-1] == program.version()
     monkeypatch.setattr(program, "_fill", None)
     assert program.folder() == kept
     assert cli.main(["sdk", "list"]) == 0
@@ -105,14 +105,14 @@ def test_who_waits_for_the_kept_hatch_says_so(
         first = pool.submit(program.folder)
         assert begun.wait(30)
         second = pool.submit(program.folder)
-        said = ""
-        while not said and not second.done():
+        output = ""
+        while not output and not second.done():
             time.sleep(0.01)
-            said = capsys.readouterr().err
+            output = capsys.readouterr().err
         go_on.set()
         assert first.result() == second.result()
-    assert said.startswith("torch-ext: waiting for hatch ")
-    assert f"which process {os.getpid()} (" in said
+    assert output.startswith("torch-ext: waiting for hatch ")
+    assert f"which process {os.getpid()} (" in output
 
 
 @pytest.mark.usefixtures("without_hatch")

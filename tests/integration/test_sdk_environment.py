@@ -53,8 +53,8 @@ def test_installed_torch(torch_cpu_python: Path) -> None:
     code = (
         "import torch; print(torch.__version__, torch.version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI, torch.__path__[0])"
     )
-    said = subprocess.run([torch_cpu_python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert [sdk.version, str(sdk.backend.version or None), str(sdk.cxx11_abi), str(sdk.prefix)] == said
+    expected = subprocess.run([torch_cpu_python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [sdk.version, str(sdk.backend.version or None), str(sdk.cxx11_abi), str(sdk.prefix)] == expected
     assert sdk.cxx_standard == 20
     assert {"libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so"} <= set(sdk.libraries)
     assert sorted(path.name for path in sdk.library_dir.glob("*.so*")) == list(sdk.libraries)

@@ -32,14 +32,14 @@ def test_torch_2_8(tmp_path: Path) -> None:
         include=tmp_path,
     )
     environment = values.environment(Path(sys.executable), interpreter)
-    said: list[str] = []
+    reports: list[str] = []
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
     environ = {"HATCH_TORCH_EXT_CACHE": str(tmp_path / "store")}
-    sdk = thin.acquire(entry, environment, config, report=said.append, environ=environ)
+    sdk = thin.acquire(entry, environment, config, report=reports.append, environ=environ)
     check(entry, sdk)
     assert (sdk.minor, sdk.cxx11_abi, sdk.cxx_standard) == ("2.8", True, 17)
-    assert len(said) == 1
-    assert float(said[0].split(": ")[1].split()[0]) < 13
+    assert len(reports) == 1
+    assert float(reports[0].split(": ")[1].split()[0]) < 13
     assert all((folder / name).is_file() for folder, name in zip(sdk.include_dirs, _headers(), strict=True))
     assert sum(path.stat().st_size for path in sdk.library_dir.iterdir()) < 10_000
     code = "import torch; print(torch.__version__, torch.utils.cmake_prefix_path)"

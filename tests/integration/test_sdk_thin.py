@@ -53,7 +53,7 @@ class Builder:
         self.folder = folder
         self.environ = {"UV_DEFAULT_INDEX": url, "UV_HTTP_TIMEOUT": "0.6"}
         self.environ["HATCH_TORCH_EXT_CACHE"] = str(folder / "store")
-        self.said: list[str] = []
+        self.reports: list[str] = []
         (folder / "csrc").mkdir(exist_ok=True)
 
     @property
@@ -80,7 +80,7 @@ class Builder:
             entry(requirement, **variables),
             values.environment(Path(sys.executable), interpreter()),
             config or self.config(index_url),
-            report=self.said.append,
+            report=self.reports.append,
             environ=self.environ,
             limits=limits,
         )
@@ -159,7 +159,7 @@ def test_few_ranges_and_nothing_twice(builder: Builder, index: Index) -> None:
     builder.acquire()
     first = len(index.log)
     assert 2 <= first <= 5
-    assert all(asked.startswith("bytes=") for _, asked in index.log)
+    assert all(ranges.startswith("bytes=") for _, ranges in index.log)
     assert index.sent < len(index.files[NAME])
     began = time.monotonic()
     builder.acquire()
@@ -190,17 +190,17 @@ def test_no_ranges_to_trust(builder: Builder, index: Index, fault: str | int) ->
     index.times = 1 if isinstance(fault, int) else None
     sdk = builder.acquire()
     assert tree(sdk.prefix) == expected
-    assert sum(not asked for _, asked in index.log) == 1
-    assert "fetching the whole wheel" in builder.said[0]
+    assert sum(not ranges for _, ranges in index.log) == 1
+    assert "fetching the whole wheel" in builder.reports[0]
     before = len(index.log)
-    found = exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append)
+    found = exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.reports.append)
     assert found == {"libtorch_cpu.so": frozenset(fake_torch.SYMBOLS)}
     assert len(index.log) == before
 
 
 @pytest.mark.parametrize(("fault", "times"), [("truncated", 2), ("truncated", None), (503, 2), (429, 1), ("silent", 1)])
 def test_recovers(builder: Builder, index: Index, fault: str | int, times: int | None) -> None:
-    """Bodies that break off are resumed, busy and silent servers are asked again; the result is the same."""
+    """Bodies that break off are resumed, busy and silent servers get the request again; the result is the same."""
     expected = tree(Builder(builder.folder, index.simple).acquire().prefix)
     builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
     index.fault, index.times = fault, times
@@ -267,7 +267,7 @@ def test_no_index_speaks_for_another(builder: Builder, index: Index, first: str)
         for who in (first, "hostile", "honest"):
             builder.environ["UV_DEFAULT_INDEX"] = (hostile if who == "hostile" else index).simple
             sdks[who] = builder.acquire()
-            exports.of(sdks[who], ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+            exports.of(sdks[who], ["libtorch_cpu.so"], fetch=True, report=builder.reports.append)
     header = "include/c10/macros/Macros.h"
     assert (sdks["hostile"].prefix / header).read_bytes() == HOSTILE
     assert (sdks["honest"].prefix / header).read_bytes() == b"#pragma once\n" * 10_000
@@ -298,7 +298,7 @@ def test_a_hash_that_the_author_names_is_checked(builder: Builder, index: Index)
     requirement = f"torch @ {index.url}/files/{NAME}#sha256={index.hashes[NAME]}"
     sdk = builder.acquire(requirement)
     assert sdk.version == "2.8.0+cu128"
-    assert "fetching the whole wheel, since a hash is required" in builder.said[0]
+    assert "fetching the whole wheel, since a hash is required" in builder.reports[0]
     extra = {"torch/include/c10/macros/Macros.h": HOSTILE}
     index.files[NAME] = fake_torch.wheel(fake_torch.contents(extra=extra))
     builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
@@ -331,7 +331,7 @@ def test_nothing_of_the_index_outlives_a_kill(builder: Builder, index: Index) ->
     ],
 )
 def test_a_damaged_resolution_is_made_again(builder: Builder, record: str) -> None:
-    """A record that says something else than an answer is removed; uv is asked again."""
+    """A record that is not an answer is removed; uv resolves again."""
     builder.acquire()
     (file,) = builder.store.root.glob("resolved/*")
     file.write_text(record)
@@ -340,7 +340,7 @@ def test_a_damaged_resolution_is_made_again(builder: Builder, record: str) -> No
 
 
 def test_one_byte_now_and_then_is_not_progress(builder: Builder, index: Index) -> None:
-    """A server that sends a byte now and then is given up after a few timeouts; each further attempt is reported."""
+    """A server that sends a byte now and then is abandoned after a few timeouts; each further attempt is reported."""
     index.fault = "trickle"
     began = time.monotonic()
     message = builder.fails()
@@ -351,7 +351,7 @@ def test_one_byte_now_and_then_is_not_progress(builder: Builder, index: Index) -
         "index",
         message,
     )
-    assert re.fullmatch(rf"{place}: only \d+ bytes arrived in 0\.\d+ s; trying again", builder.said[0])
+    assert re.fullmatch(rf"{place}: only \d+ bytes arrived in 0\.\d+ s; trying again", builder.reports[0])
 
 
 def test_a_body_without_an_end(builder: Builder, index: Index) -> None:
@@ -431,7 +431,7 @@ def test_libraries_that_cannot_be_read(builder: Builder, index: Index) -> None:
     sdk = builder.acquire()
     index.fault = None
     with pytest.raises(TorchExtError, match=r"the symbols of libtorch_cpu\.so of torch 2\.8\.0.* cannot be read: "):
-        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.reports.append)
 
 
 @pytest.mark.parametrize("text", [b"(" * 20_000, b"__version__ = " + b"-" * 200_000 + b"1", b"\0", b"\xff\xfe"])
@@ -442,7 +442,7 @@ def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "fault"),
     [
         ("__version__ = '2.8.0\\x1b[31m'", r"__version__ = '2.8.0\x1b[31m', as no torch has"),
         ("__version__ = '2.8.0;x'", "__version__ = '2.8.0;x', as no torch has"),
@@ -454,12 +454,12 @@ def test_a_hostile_version_file(builder: Builder, index: Index, text: bytes) -> 
         ("git_version = '\\n'", r"git_version = '\n', as no torch has"),
     ],
 )
-def test_a_version_that_no_torch_has(builder: Builder, index: Index, line: str, said: str) -> None:
+def test_a_version_that_no_torch_has(builder: Builder, index: Index, line: str, fault: str) -> None:
     """The version in a wheel goes into paths, CMake files and messages: an invalid one is refused."""
     text = "__version__ = '2.8.0'\ncuda = None\n" + line + "\n"
     index.add(fake_torch.wheel(fake_torch.contents(extra={"torch/version.py": text.encode()})), NAME)
     message = builder.fails()
-    assert f"is not usable to compile against: version.py has {said}" in message
+    assert f"is not usable to compile against: version.py has {fault}" in message
     assert len(message) < 1000
 
 
@@ -620,7 +620,7 @@ def test_index_refused(builder: Builder, index: Index, fault: str | int, message
 @pytest.mark.performs("correct `index-url` and `extra-index-url` of the hook")
 @pytest.mark.parametrize("address", ["http://host:abc/simple", "http://user:S3CRET@[::1/simple?token=S3CRET"])
 def test_an_address_that_cannot_be_read(builder: Builder, index: Index, address: str) -> None:
-    """The settings name it, without the password; nothing is asked. A correct one is asked."""
+    """The settings name it, without the password; nothing is requested. A correct one is used."""
     with pytest.raises(
         ConfigurationError, match=r"The address `\S*` cannot be read \(.*\): correct `index-url`"
     ) as caught:
@@ -647,11 +647,11 @@ def test_a_token_in_an_address_is_not_stored(builder: Builder, index: Index) -> 
     files = [path for path in builder.store.root.rglob("*") if path.is_file()]
     assert [path.name for path in files if b"S3CRET" in path.read_bytes()] == []
     assert [one.title for one in upkeep.listing(builder.store)] == [f"torch 2.8.0+cu128 ({NAME})"]
-    assert "S3CRET" not in "".join(builder.said)
+    assert "S3CRET" not in "".join(builder.reports)
 
 
 def test_pips_proxy(builder: Builder, index: Index) -> None:
-    """What pip's settings name as the proxy is asked, for the index and for the wheel: nothing else leads there."""
+    """What pip's settings name as the proxy is used, for the index and for the wheel: nothing else leads there."""
     builder.environ |= {"PIP_PROXY": index.url.removeprefix("http://"), "UV_DEFAULT_INDEX": "http://far.invalid/simple"}
     index.url = "http://far.invalid"
     assert builder.acquire().version == "2.8.0+cu128"
@@ -666,7 +666,7 @@ def test_index_unreachable(builder: Builder, index: Index) -> None:
         record.write_bytes(old)
     index.fault, index.on_pages = "silent", True
     assert builder.acquire().version == "2.8.0+cu128"
-    assert builder.said[-1] == "the index cannot be reached; using torch 2.8.0 as resolved before"
+    assert builder.reports[-1] == "the index cannot be reached; using torch 2.8.0 as resolved before"
     closed = Builder(builder.folder, "http://127.0.0.1:9/simple")
     closed.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
     assert closed.fails().startswith("matrix.2.8: http://127.0.0.1:9/simple/torch/: [Errno 111] Connection refused")
@@ -682,9 +682,9 @@ def test_credentials_work_and_are_not_printed(
     assert all(header.startswith("Basic ") for header in index.authorizations[-3:])
     index.fault = 404
     builder.environ["HATCH_TORCH_EXT_CACHE"] = str(builder.folder / "other")
-    builder.said.append(builder.fails(index_url=url))
-    builder.said.append(builder.fails("torch==2.99", index_url=url))
-    output = "".join([*builder.said, *capfd.readouterr()])
+    builder.reports.append(builder.fails(index_url=url))
+    builder.reports.append(builder.fails("torch==2.99", index_url=url))
+    output = "".join([*builder.reports, *capfd.readouterr()])
     assert "s3cret" not in output
     written = [path for path in builder.folder.rglob("*") if path.is_file() and "uv" not in path.parts]
     assert not [path for path in written if b"s3cret" in path.read_bytes()]
@@ -704,7 +704,7 @@ def test_fields_and_local_version(builder: Builder, index: Index) -> None:
 
 @pytest.mark.performs("write the address without it")
 def test_unknown_field(builder: Builder, index: Index) -> None:
-    """A field that the entry has no variable for is an error before anything is asked."""
+    """A field that the entry has no variable for is an error before anything is requested."""
     message = builder.fails(index_url=f"{index.url}/whl/{{cuda}}")
     assert message == (
         f"matrix.2.8: `index-url` = '{index.url}/whl/{{cuda}}' has the field {{cuda}}, but the entry has no `cuda` "
@@ -758,7 +758,7 @@ def test_wheel_on_disk(builder: Builder, index: Index, how: str) -> None:
         index.files.clear()
     sdk = builder.acquire(requirement)
     assert sdk.version == "2.8.0+cu128"
-    found = exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append)
+    found = exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.reports.append)
     assert found == {"libtorch_cpu.so": frozenset(fake_torch.SYMBOLS)}
     assert not index.log
 
@@ -796,27 +796,27 @@ def test_symbols_are_streamed_once(builder: Builder, index: Index) -> None:
     """Symbols of the large library are fetched when that is allowed, checked, and kept."""
     sdk = builder.acquire()
     before = len(index.log)
-    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append) is None
-    assert exports.of(sdk, ["libc10.so", "libm.so.6"], fetch=False, report=builder.said.append) == {
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.reports.append) is None
+    assert exports.of(sdk, ["libc10.so", "libm.so.6"], fetch=False, report=builder.reports.append) == {
         "libc10.so": frozenset({"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"})
     }
     assert len(index.log) == before
     expected = {"libtorch_cpu.so": frozenset(fake_torch.SYMBOLS)}
     index.fault, index.times = "truncated", 1
-    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append) == expected
-    asked = len(index.log)
-    assert asked > before
-    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append) == expected
-    assert len(index.log) == asked
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.reports.append) == expected
+    count = len(index.log)
+    assert count > before
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.reports.append) == expected
+    assert len(index.log) == count
 
 
 def test_symbols_have_a_bound(builder: Builder, index: Index) -> None:
     """What the audit fetches is bounded too, all libraries together."""
     sdk = builder.acquire()
     with pytest.raises(TorchExtError, match=r"more than 1\.0 kB would be fetched for one entry\. Check the index"):
-        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=1000)
+        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.reports.append, most=1000)
     assert index.log
-    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append, most=100_000_000)
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.reports.append, most=100_000_000)
 
 
 @pytest.mark.performs('set `audit-symbols = "cached"`')
@@ -825,7 +825,7 @@ def test_symbols_refused(builder: Builder, index: Index) -> None:
     sdk = builder.acquire()
     index.fault = 403
     with pytest.raises(TorchExtError) as caught:
-        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+        exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.reports.append)
     assert str(caught.value) == (
         "the symbols of libtorch_cpu.so of torch 2.8.0+cu128 cannot be read: "
         f"{index.url}/files/{NAME} is forbidden (403). "
@@ -833,9 +833,9 @@ def test_symbols_refused(builder: Builder, index: Index) -> None:
         '"cached"`'
     )
     # The option: what was fetched before, and nothing else. And trying again, when the index answers.
-    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.said.append) is None
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=False, report=builder.reports.append) is None
     index.fault = None
-    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.said.append)
+    assert exports.of(sdk, ["libtorch_cpu.so"], fetch=True, report=builder.reports.append)
 
 
 def test_cache_not_writable(builder: Builder) -> None:
@@ -845,8 +845,8 @@ def test_cache_not_writable(builder: Builder) -> None:
     sdk = builder.acquire()
     fallback = builder.folder / "build" / "torch-ext" / "cache"
     assert sdk.prefix.is_relative_to(fallback)
-    wanted = builder.folder / "file" / "cache"
-    assert builder.said[0] == f"the cache {wanted} cannot be written (Not a directory): using {fallback} instead"
+    unusable = builder.folder / "file" / "cache"
+    assert builder.reports[0] == f"the cache {unusable} cannot be written (Not a directory): using {fallback} instead"
 
 
 def child(builder: Builder, *, limit: int = 0) -> subprocess.Popen[str]:

@@ -407,7 +407,7 @@ def test_toolkits_are_looked_for_in_order(machine: Machine, monkeypatch: pytest.
 
 
 def test_a_toolkit_of_another_major_is_passed_over(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA_HOME of another CUDA, or that leads nowhere, does not hide the system's right one, and is told."""
+    """CUDA_HOME of another CUDA, or that leads nowhere, does not hide the system's right one, and is reported."""
     home = toolkit(machine.config.root / "home", "12.8")
     monkeypatch.setenv("CUDA_HOME", str(home))
     toolkit(machine.system / "cuda-13.0", "13.0")

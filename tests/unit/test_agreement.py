@@ -128,8 +128,8 @@ def test_the_environment_that_uv_means(
         (tmp_path / name / "bin").mkdir(parents=True)
         (tmp_path / name / "bin" / "python").touch()
     root = tmp_path / "root"
-    said = {name: value.format(tmp_path) for name, value in environ.items()}
-    parent = frontend.Parent(arguments=tuple(arguments), environ=said, folder=root)
+    variables = {name: value.format(tmp_path) for name, value in environ.items()}
+    parent = frontend.Parent(arguments=tuple(arguments), environ=variables, folder=root)
     found = list(dict.fromkeys(path.resolve().parent.parent for path in frontend.targets(root, parent)))
     assert [path.relative_to(tmp_path).as_posix() for path in found] == expected
 

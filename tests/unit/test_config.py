@@ -164,7 +164,7 @@ def test_options_of_every_hook_pass(project: Path) -> None:
 
 def test_reserved_options_are_hatchlings_own() -> None:
     """The options that pass are those that hatchling's own source reads from the table of any hook."""
-    from hatchling.builders import config as hatchlings  # noqa: PLC0415 - looked at here alone
+    from hatchling.builders import config as hatchlings  # noqa: PLC0415 - needed only here
 
     source = Path(hatchlings.__file__).read_text(encoding="utf-8").replace("'", '"')
     for option in config.RESERVED:

@@ -41,7 +41,7 @@ def test_each_field_of_the_configuration_is_declared_or_found() -> None:
 
 @pytest.mark.parametrize("example", OF_THE_HOOK)
 def test_examples_are_configurations(example: str, tmp_path: Path) -> None:
-    """Each example is accepted as it stands."""
+    """Each example is accepted as it is."""
     (tmp_path / "my_pkg").mkdir()
     (tmp_path / "csrc").mkdir()
     (tmp_path / "csrc" / "CMakeLists.txt").touch()

@@ -1,4 +1,4 @@
-"""The Python of another machine: where its headers are looked for, and what stands in for them."""
+"""The Python of another machine: where its headers are searched for, and what replaces them."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_headers_of_another_machine_are_not_taken(tmp_path: Path) -> None:
     python_of(tmp_path / "debian", "x86_64")
     cross = Cross(machine="aarch64", sysroot=str(tmp_path / "debian"))
     include = environments.for_machine(environment(tmp_path), cross, data=tmp_path).interpreter.include
-    said = (include / "Python.h").read_text()
-    assert said.startswith(
+    text = (include / "Python.h").read_text()
+    assert text.startswith(
         "#error The headers of Python 3.11 for aarch64 are not installed: install libpython3.11-dev:arm64"
     )
-    assert "cross.aarch64.python" in said
+    assert "cross.aarch64.python" in text
     assert (include / "patchlevel.h").read_text() == '#define PY_VERSION "3.11.2"\n'  # what CMake reads
 
 
@@ -91,8 +91,8 @@ def test_a_named_folder_without_headers_is_told(tmp_path: Path) -> None:
     """The option names a folder that has none: the error of what includes them names it, not the option to set."""
     cross = Cross(machine="aarch64", python=f"{tmp_path}/none-{{python}}")
     include = environments.for_machine(environment(tmp_path), cross, data=tmp_path).interpreter.include
-    said = (include / "Python.h").read_text()
-    assert said == (
+    text = (include / "Python.h").read_text()
+    assert text == (
         f"#error The headers of Python 3.11 for aarch64 are not in {tmp_path}/none-3.11, which the option "
         "cross.aarch64.python names (include/python3.11/Python.h below it, or usr/include/python3.11/Python.h): name "
         "the folder into which libpython3.11-dev:arm64 was unpacked\n"

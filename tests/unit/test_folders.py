@@ -160,7 +160,7 @@ def test_package_is_found_as_hatchling_finds_it(project: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["my_pkg", "my_pkg.ops"])
 def test_package_where_the_wheel_takes_it_from(tmp_path: Path, sources: dict[str, str], name: str) -> None:
-    """A layout that hatchling is told of needs no second option; a source folder of the same name is not a package."""
+    """A layout in hatchling's options needs no second option; a source folder of the same name is not a package."""
     folder = tmp_path / "bindings" / "python" / name.replace(".", "/")
     folder.mkdir(parents=True)
     (tmp_path / "my_pkg" / "ops").mkdir(parents=True)
@@ -228,7 +228,7 @@ def test_an_sdist_without_the_sources_of_cmake(project: Path) -> None:
 
 
 def test_an_sdist_that_would_lack_the_sources(tmp_path: Path) -> None:
-    """By the hook's table alone: beside the project, left out or not selected, it is told; through a link it is not."""
+    """A folder beside the project, left out or not selected, is reported; a link is not."""
     root = tmp_path / "python"
     for folder in (root / "my_pkg", tmp_path / "lib"):
         folder.mkdir(parents=True)
@@ -250,8 +250,8 @@ def test_an_sdist_that_would_lack_the_sources(tmp_path: Path) -> None:
         ('only-include = ["my_pkg"]', "let `[tool.hatch.build.targets.sdist]` include it"),
     ):
         pyproject.write_text(head + line, encoding="utf-8")
-        told = shipping.sdist_of_options(str(root), {}) or ""
-        assert told.startswith(f"an sdist would lack `csrc`, so no wheel could be built from it: {why}")
+        problem = shipping.sdist_of_options(str(root), {}) or ""
+        assert problem.startswith(f"an sdist would lack `csrc`, so no wheel could be built from it: {why}")
 
 
 def test_our_backend_tells_of_an_sdist_without_the_sources(

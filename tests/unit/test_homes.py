@@ -28,20 +28,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_home_that_can_be_made_is_left_alone(home: Path) -> None:
     """If hatch and uv can make their folders, nothing is set, printed or made."""
-    said: list[str] = []
-    program.replace_home(said.append)
-    assert (said, home.exists(), [name for name in VARIABLES if name in os.environ]) == ([], False, [])
+    reports: list[str] = []
+    program.replace_home(reports.append)
+    assert (reports, home.exists(), [name for name in VARIABLES if name in os.environ]) == ([], False, [])
 
 
 def test_what_is_used_instead_is_reported_once(home: Path) -> None:
     """All of it is in a folder of only this user; what the user set is kept."""
     home.touch()
     os.environ["UV_CACHE_DIR"] = "/mine"
-    said: list[str] = []
-    program.replace_home(said.append)
-    program.replace_home(said.append)
+    reports: list[str] = []
+    program.replace_home(reports.append)
+    program.replace_home(reports.append)
     folder = Path(tempfile.gettempdir(), f"hatch-torch-ext-{os.geteuid()}")
-    assert said == [
+    assert reports == [
         f"this process (uid {os.geteuid()}) cannot use {home}/.config/hatch/config.toml, {home}/.local/share/hatch, "
         f"{home}/.cache/hatch-torch-ext: {folder} is used instead, hatch with its defaults. To keep what is cached, "
         "set HOME to a folder that it can write, or the variables HATCH_CONFIG, HATCH_DATA_DIR, HATCH_TORCH_EXT_CACHE"
@@ -59,19 +59,19 @@ def test_what_the_message_says_to_set_is_enough(
 ) -> None:
     """Another HOME, or the variables that are listed: nothing is replaced, and nothing is reported."""
     home.touch()
-    said: list[str] = []
+    reports: list[str] = []
     with monkeypatch.context() as patch:
         for name in VARIABLES:
             patch.setenv(name, "")
-        program.replace_home(said.append)
-    (line,) = said
+        program.replace_home(reports.append)
+    (line,) = reports
     if way == "HOME":
         monkeypatch.setenv("HOME", str(tmp_path))
     else:
         for name in line.partition("or the variables ")[2].split(", "):
             monkeypatch.setenv(name, str(tmp_path / name))
-    program.replace_home(said.append)
-    assert said == [line]
+    program.replace_home(reports.append)
+    assert reports == [line]
 
 
 def test_a_folder_that_others_can_write_is_not_used(home: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_folder_that_others_can_write_is_not_used(home: Path) -> None:
     folder = Path(tempfile.gettempdir(), f"hatch-torch-ext-{os.geteuid()}")
     folder.mkdir()
     folder.chmod(0o777)
-    said: list[str] = []
-    program.replace_home(said.append)
-    (line,) = said
+    reports: list[str] = []
+    program.replace_home(reports.append)
+    (line,) = reports
     assert f", nor {folder} instead: set HOME to a folder that it can write, or the variables HATCH_CONFIG, " in line
     assert not any(name in os.environ for name in VARIABLES)
 
@@ -93,10 +93,10 @@ def test_environments_are_where_the_configuration_says(home: Path) -> None:
     file.parent.mkdir(parents=True)
     (home / "file").touch()
     file.write_text('[dirs]\ndata = "~/file/in the way"\n', encoding="utf-8")
-    said: list[str] = []
-    program.replace_home(said.append)
-    assert f"cannot use {home}/file/in the way: " in said[0]
-    assert "hatch with its defaults" not in said[0]
+    reports: list[str] = []
+    program.replace_home(reports.append)
+    assert f"cannot use {home}/file/in the way: " in reports[0]
+    assert "hatch with its defaults" not in reports[0]
 
 
 @pytest.mark.performs("or name another file with {}")
@@ -115,11 +115,11 @@ def test_hatchs_own_configuration_at_fault(home: Path, *, text: str | None, outp
     if text is not None:
         file.parent.mkdir(parents=True)
         file.write_text(text, encoding="utf-8")
-    said = f"Correct {file}, which is hatch's own configuration, or name another file with `HATCH_CONFIG`."
-    assert program.home_fault(os.environ, output) == (said if at_fault else None)
+    remedy = f"Correct {file}, which is hatch's own configuration, or name another file with `HATCH_CONFIG`."
+    assert program.home_fault(os.environ, output) == (remedy if at_fault else None)
     if at_fault and "parsing" not in output:
         (home / "other.toml").touch()
-        (variable,) = re.findall(r"`(\w+)`", said)
+        (variable,) = re.findall(r"`(\w+)`", remedy)
         assert program.home_fault({**os.environ, variable: str(home / "other.toml")}, output) is None
         file.write_text("", encoding="utf-8")
         assert program.home_fault(os.environ, output) is None

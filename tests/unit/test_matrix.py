@@ -138,8 +138,8 @@ def test_requirement_that_keeps_to_the_variable(value: str, requirement: str) ->
 )
 def test_requirement_that_contradicts_the_variable(value: str, requirement: str, problem: str) -> None:
     """A requirement that contradicts the variable `torch`, or admits another release, is an error before any work."""
-    said = f"a: the variable `torch` is `{value}`, but the requirement `{requirement}` {problem}"
-    assert problems({"a": {"torch": value}}, {"a": [requirement]}) == [said]
+    expected = f"a: the variable `torch` is `{value}`, but the requirement `{requirement}` {problem}"
+    assert problems({"a": {"torch": value}}, {"a": [requirement]}) == [expected]
     required = problem.partition("require ")[2].strip('"').replace("{matrix:torch}", value)
     assert expand({"a": {"torch": value}}, {"a": [required]})
 
@@ -282,19 +282,19 @@ def test_globs_are_case_sensitive_and_match_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("only", "skip", "said"),
+    ("only", "skip", "beginning"),
     [
         (["matrix.3.*", "x"], [], "`only` (`matrix.3.*`, `x`) leaves"),
         ([], ["*"], "`skip` (`*`) leaves"),
         (["*2.8"], ["*2.8"], "`only` (`*2.8`) and `skip` (`*2.8`) leave"),
     ],
 )
-def test_nothing_selected(only: list[str], skip: list[str], said: str) -> None:
+def test_nothing_selected(only: list[str], skip: list[str], beginning: str) -> None:
     """A selection of nothing is an error that lists what there is."""
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(entries("2.8", "2.9", torch=[]), only=only, skip=skip)
     assert str(caught.value) == (
-        f"{said} no entry of the matrix to build; globs match an entry's name or a label such as "
+        f"{beginning} no entry of the matrix to build; globs match an entry's name or a label such as "
         f"`torch2.8_cpu_cxx11_x86_64`, and the entries are `matrix.2.8`, `matrix.2.9`"
     )
 
@@ -306,14 +306,14 @@ def test_torch_that_was_never_built_for_that_cuda() -> None:
     with pytest.raises(ConfigurationError) as caught:
         matrix.select(found, only=["*2.8-cu121"])
     remedy = "remove the pair from the matrix, or name it in `skip`"
-    told = [
+    cases = [
         ("2.8", "cu130", "13.0", "12.6, 12.8, 12.9"),
         ("2.9", "cu118", "11.8", "12.6, 12.8, 13.0"),
         ("2.14", "cu118", "11.8", "12.6, 13.0, 13.2"),
     ]
     assert list(caught.value.problems) == [
         f"matrix.{torch}-{value}: there is no torch {torch} for CUDA {cuda}: it was published for CUDA {has}; {remedy}"
-        for torch, value, cuda, has in told
+        for torch, value, cuda, has in cases
     ]
     assert names(matrix.select(found, skip=["*2.8-cu130", "*cu118"])) == ["2.8-cu121"]
     assert names(matrix.select(entries("2.8-cu121", torch=[], cuda=[]))) == ["2.8-cu121"]
@@ -361,7 +361,7 @@ def test_machine_tells_entries_apart() -> None:
     assert names(matrix.select(found, only=["torch2.8_*_aarch64"])) == ["2.8-aarch64"]
     here = platform.machine()
     assert names(matrix.of_this_machine(found)) == [f"2.8-{here}"]
-    envs = {"m.own": {"torch": "2.8"}, "m.said": {"torch": "2.8", "machine": here}}
+    envs = {"m.own": {"torch": "2.8"}, "m.named": {"torch": "2.8", "machine": here}}
     own = expand(envs, {name: ["torch==2.8.*"] for name in envs})
     assert matrix.of_this_machine(own) == own
     with pytest.raises(ConfigurationError, match="they differ only in `machine`"):

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Bytes:
-    """A source in memory that remembers what was asked of it."""
+    """A source in memory that remembers the requested ranges."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
-        self.asked: list[tuple[int, int]] = []
+        self.requests: list[tuple[int, int]] = []
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the stretch in small pieces."""
-        self.asked.append((start, end))
+        self.requests.append((start, end))
         for at in range(start, end, 1000):
             yield self.data[at : min(at + 1000, end)]
 
@@ -59,12 +59,12 @@ def test_gathered_into_few_stretches() -> None:
     files = [(f"a/{number}", b"x" * 100) for number in range(2000)]
     source = Bytes(zipped(*files, ("big", far), ("z", b"end"), method=zipfile.ZIP_STORED))
     members = archive.directory(source)
-    assert len(source.asked) == 2
-    source.asked.clear()
+    assert len(source.requests) == 2
+    source.requests.clear()
     got = dict(archive.extract(source, [member for member in members if member.name != "big"]))
     assert len(got) == 2001
-    assert len(source.asked) == 2
-    assert sum(end - start for start, end in source.asked) < len(far)
+    assert len(source.requests) == 2
+    assert sum(end - start for start, end in source.requests) < len(far)
 
 
 def test_long_stretches_are_parted_and_fetched_side_by_side() -> None:
@@ -72,11 +72,11 @@ def test_long_stretches_are_parted_and_fetched_side_by_side() -> None:
     contents = {f"a/{number}": bytes([number]) * (archive.LONGEST // 4) for number in range(20)}
     source = Bytes(zipped(*contents.items(), method=zipfile.ZIP_STORED))
     members = archive.directory(source)
-    source.asked.clear()
+    source.requests.clear()
     got = [(member.name, data) for member, data in archive.extract(source, members)]
     assert got == list(contents.items())
-    assert len(source.asked) == 7
-    assert all(end - start <= archive.LONGEST for start, end in source.asked)
+    assert len(source.requests) == 7
+    assert all(end - start <= archive.LONGEST for start, end in source.requests)
 
 
 @pytest.mark.parametrize(

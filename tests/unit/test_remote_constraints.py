@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("line", "asked", "contradicts"),
+    ("line", "requirement", "contradicts"),
     [
         ("torch==2.8.0", "torch==2.9.*", True),
         ("torch==2.9.1", "torch==2.9.*", False),
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
         ("not a requirement", "torch==2.9.*", False),
     ],
 )
-def test_lines_that_contradict(line: str, asked: str, contradicts: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_lines_that_contradict(line: str, requirement: str, contradicts: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """The message names a line that no version can satisfy, not one that only narrows the choice."""
     file = tmp_path / "constraints.txt"
     file.write_text(f"# ours\n--hash=x\n{line}  # theirs\n\n", encoding="utf-8")
     environ = {"PIP_CONFIG_FILE": "/dev/null"}
-    said = pipfiles.contradiction({**environ, "UV_CONSTRAINT": f"/nope {file}"}, [asked], pip=False)
-    assert said == (
+    message = pipfiles.contradiction({**environ, "UV_CONSTRAINT": f"/nope {file}"}, [requirement], pip=False)
+    assert message == (
         f"It is held back by constraints: `UV_CONSTRAINT` ({file}) has the line `{line}`. Run `unset UV_CONSTRAINT` "
         "before the build, or correct the matrix."
         if contradicts
         else None
     )
-    assert (pipfiles.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [asked]) is None) != contradicts
-    assert pipfiles.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [asked], pip=False) is None
+    assert (pipfiles.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [requirement]) is None) != contradicts
+    assert pipfiles.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [requirement], pip=False) is None
 
 
 def test_pips_own_files_may_name_constraints(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_pips_own_files_may_name_constraints(tmp_path: Path) -> None:
     file.write_text("torch==2.8\n", encoding="utf-8")
     conf.write_text(f"[global]\nconstraint = {file}\n", encoding="utf-8")
     environ = {"PIP_CONFIG_FILE": str(conf), "XDG_CONFIG_DIRS": str(tmp_path)}
-    said = pipfiles.contradiction(environ, ["torch==2.9.*"])
-    assert said is not None
-    assert f"`constraint` in {conf} ({file}) has the line `torch==2.8`" in said
+    message = pipfiles.contradiction(environ, ["torch==2.9.*"])
+    assert message is not None
+    assert f"`constraint` in {conf} ({file}) has the line `torch==2.8`" in message
     assert pipfiles.contradiction({**environ, "PIP_CONSTRAINT": "/dev/null"}, ["torch==2.9.*"]) is None

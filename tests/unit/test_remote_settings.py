@@ -199,7 +199,7 @@ def test_a_connection_that_cannot_be_set_up(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
 
-    def said() -> str:
+    def problem() -> str:
         environ = {name: os.environ[name] for name in (variable,) if name in os.environ}
         once = http.Http(read(environ), http.Limits(attempts=1))
         with once as client, pytest.raises(http.RemoteError) as caught:
@@ -207,16 +207,16 @@ def test_a_connection_that_cannot_be_set_up(
         return str(caught.value)
 
     monkeypatch.setenv(variable, value)
-    message = said()
+    message = problem()
     assert message.startswith(words)
     assert "secret" not in message
     assert variable in message.partition(" Check ")[2]
     monkeypatch.delenv(variable)
-    assert "Connection refused" in said()
+    assert "Connection refused" in problem()
 
 
 @pytest.mark.parametrize(
-    ("files", "wanted"),
+    ("files", "expected"),
     [
         ({"csrc/CMakeLists.txt": "project(p LANGUAGES CXX)"}, False),
         ({"csrc/CMakeLists.txt": "enable_language(CUDA)"}, True),
@@ -226,11 +226,11 @@ def test_a_connection_that_cannot_be_set_up(
         ({}, False),
     ],
 )
-def test_cuda_headers_are_requested(tmp_path: Path, files: dict[str, str], wanted: bool) -> None:  # noqa: FBT001
+def test_cuda_headers_are_requested(tmp_path: Path, files: dict[str, str], expected: bool) -> None:  # noqa: FBT001
     """CUDA headers are fetched if the project's CMake files mention CUDA; those in environments do not count."""
     disk.write(tmp_path, files)
     config = Config(root=tmp_path, package="p", package_dir=tmp_path, source=tmp_path / "csrc")
-    assert nvidia.uses_cuda(config) is wanted
+    assert nvidia.uses_cuda(config) is expected
 
 
 def test_commands_are_shown_without_passwords() -> None:

@@ -36,9 +36,9 @@ def filler(kept: store.Store, text: bytes = b"x") -> Callable[[Path], dict[str, 
 def test_made_once(tmp_path: Path) -> None:
     """A finished thing is not made again, and what its marker says comes back."""
     kept = store.open_store(tmp_path)
-    folder, said = kept.make("torch", "key", filler(kept))
-    assert said == {"title": "thing"}
-    assert kept.make("torch", "key", lambda _: pytest.fail("made again")) == (folder, said)
+    folder, content = kept.make("torch", "key", filler(kept))
+    assert content == {"title": "thing"}
+    assert kept.make("torch", "key", lambda _: pytest.fail("made again")) == (folder, content)
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
     """Text that is cut off, and JSON that says something else than its reader expects: the thing is made again."""
     kept = store.open_store(tmp_path)
 
-    def title(said: Mapping[str, str]) -> str:
-        return said["title"].strip()
+    def title(content: Mapping[str, str]) -> str:
+        return content["title"].strip()
 
     folder, _ = kept.make("torch", "key", filler(kept), title)
     (folder / store.MARKER).chmod(0o644)
@@ -85,7 +85,7 @@ def test_a_damaged_marker_is_none(marker: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_blob_is_not_shared(tmp_path: Path) -> None:
-    """A blob of the wrong length (a crash of the machine) is left alone and not given to others."""
+    """A blob of the wrong length (a crash of the machine) stays, and no other item gets it."""
     kept = store.open_store(tmp_path)
     kept.make("torch", "one", filler(kept))
     (blob,) = tmp_path.glob("blobs/*/*")
@@ -181,13 +181,13 @@ WAYS = ["bytes", "bytes, times restored", "replaced", "a link", "gone", "one mor
 @pytest.mark.parametrize("how", WAYS)
 def test_changes_are_noticed_before_use(how: str, tmp_path: Path) -> None:
     """A changed byte, an additional file and a missing one are each reported by name, and the item is made again."""
-    said: list[str] = []
-    kept = store.open_store(tmp_path, said.append)
+    reports: list[str] = []
+    kept = store.open_store(tmp_path, reports.append)
     folder, _ = kept.make("torch", "key", filler(kept))
     change(folder / "a/b.h", how)
     assert kept.finished("torch", "key") is None
     name = "a/more.h" if how == "one more" else "a/b.h"
-    assert said == [f"torch key in the cache was changed since it was made ({name}): it is made again"]
+    assert reports == [f"torch key in the cache was changed since it was made ({name}): it is made again"]
     folder, _ = kept.make("torch", "key", filler(kept))
     assert [path.read_bytes() for path in folder.rglob("*.h")] == [b"x"]
     assert kept.finished("torch", "key") is not None
@@ -345,14 +345,14 @@ def test_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "torch", "compiled", "work"])
 def test_others_could_write(name: str, tmp_path: Path) -> None:
     """A store that others could write is not used, whatever they could write: a private one takes its place."""
-    said: list[str] = []
+    reports: list[str] = []
     root = tmp_path / "store"
     kept = store.open_store(root)
     kept.make("torch", "key", filler(kept))
     root.chmod(0o755)
     kept.folder(name).chmod(0o775)
-    assert store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
-    assert said == [
+    assert store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", reports.append).root == tmp_path / "own"
+    assert reports == [
         f"the cache {root} is not used: {kept.folder(name)}: other users can write it, and it is not empty; using "
         f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
     ]
@@ -360,12 +360,12 @@ def test_others_could_write(name: str, tmp_path: Path) -> None:
 
 def test_an_empty_folder_of_everybody_becomes_private(tmp_path: Path) -> None:
     """An empty folder, as a container gets it for a volume, is made private, with a sentence; then it is used."""
-    said: list[str] = []
+    reports: list[str] = []
     root = tmp_path / "volume"
     root.mkdir()
     root.chmod(0o777)
-    kept = store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
-    assert said == [f"{root}, for the cache, could be written by other users: it is private now"]
+    kept = store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", reports.append)
+    assert reports == [f"{root}, for the cache, could be written by other users: it is private now"]
     assert (kept.root, root.stat().st_mode & 0o777) == (root, 0o700)
     kept.folder("torch").chmod(0o775)  # nobody else can reach it
     assert store.open_store(root).root == root
@@ -399,19 +399,19 @@ def test_no_work_where_others_write(
 
 def test_a_folder_of_everybody(tmp_path: Path) -> None:
     """A folder such as /tmp, that others write and that holds other things, is left as it is: another is used."""
-    root, said = tmp_path / "shared", list[str]()
+    root, reports = tmp_path / "shared", list[str]()
     root.mkdir()
     (root / "theirs").touch()
     root.chmod(0o1777)
-    kept = store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append)
+    kept = store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", reports.append)
     assert kept.root == tmp_path / "own"
-    assert said == [
+    assert reports == [
         f"the cache {root} is not used: {root}: other users can write it, and it is not empty; using "
         f"{tmp_path / 'own'} instead. Name a folder of your own with {store.VARIABLE}"
     ]
     assert root.stat().st_mode & 0o7777 == 0o1777
-    other = store.open_usable({store.VARIABLE: str(tmp_path / "mine")}, tmp_path / "own", said.append)  # the remedy
-    assert (other.root, len(said)) == (tmp_path / "mine", 1)
+    other = store.open_usable({store.VARIABLE: str(tmp_path / "mine")}, tmp_path / "own", reports.append)  # the remedy
+    assert (other.root, len(reports)) == (tmp_path / "mine", 1)
 
 
 def test_a_folder_with_other_things_is_not_tagged(tmp_path: Path) -> None:
@@ -425,15 +425,15 @@ def test_a_folder_with_other_things_is_not_tagged(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_another_users(tmp_path: Path) -> None:
     """A store that another user owns is not used; a file that another user put into one of ours is not used."""
-    said: list[str] = []
+    reports: list[str] = []
     root = tmp_path / "store"
     kept = store.open_store(root)
     folder, _ = kept.make("torch", "key", filler(kept))
     os.chown(folder / "a/b.h", 12345, 12345)
     assert kept.finished("torch", "key") is None
     os.chown(root, 12345, 12345)
-    assert store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", said.append).root == tmp_path / "own"
-    assert f"{root}: it belongs to another user (uid 12345); using" in said[0]
+    assert store.open_usable({store.VARIABLE: str(root)}, tmp_path / "own", reports.append).root == tmp_path / "own"
+    assert f"{root}: it belongs to another user (uid 12345); using" in reports[0]
 
 
 PRUNE = """
@@ -480,14 +480,14 @@ def test_what_a_build_uses_is_not_pruned(tmp_path: Path) -> None:
 
 def test_who_waits_for_another_build_says_so(tmp_path: Path) -> None:
     """Two builds want the same SDK: the second says which process it waits for."""
-    said: list[str] = []
-    kept = store.open_store(tmp_path, said.append)
+    reports: list[str] = []
+    kept = store.open_store(tmp_path, reports.append)
     with kept.lock("torch", "key"):
         waiting = threading.Thread(target=kept.make, args=("torch", "key", filler(kept)))
         waiting.start()
         time.sleep(0.3)
     waiting.join(20)
-    (sentence,) = said
+    (sentence,) = reports
     assert sentence.startswith(f"waiting for torch key of the cache, which process {os.getpid()} (")
 
 

@@ -47,9 +47,12 @@ class Option:
     default_words: str
     sentence: str
     variable: str | None = None
-    in_projects: bool = True
-    """Whether a project may set it; an option of the machine is False here, and has only a variable."""
     affects: Effect = "wheel"
+
+    @property
+    def in_projects(self) -> bool:
+        """Return whether a project may set it; a retired option is set on the machine, by its variable."""
+        return self.name not in RETIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,6 @@ class Section:
         default_words: str | None = None,
         sentence: str,
         variable: str | None = None,
-        in_projects: bool = True,
         affects: Effect = "wheel",
     ) -> Value:
         """Return a field of a dataclass that declares an option; for type checkers, its default.
@@ -82,7 +84,6 @@ class Section:
             default_words=f"`{json.dumps(default)}`" if default_words is None else default_words,
             sentence=sentence,
             variable=variable,
-            in_projects=in_projects,
             affects=affects,
         )
         made: Any = field(default=default, metadata={"option": declared})
@@ -237,7 +238,6 @@ class Config:
         default_words="none",
         sentence="the address of a Dask scheduler, whose workers build the entries; see [scale](scale.md)",
         variable="HATCH_TORCH_EXT_DASK",
-        in_projects=False,
         affects="nothing",
     )
     keep_going: bool = BUILT.option(

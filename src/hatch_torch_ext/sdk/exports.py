@@ -299,14 +299,22 @@ def _tables(soname: str, exports: Sequence[str]) -> tuple[bytes, bytes, bytes]:
     return bytes(strings), bytes(symbols), hashes
 
 
+def _file_header(machine: str, sections_at: int, sections: int) -> bytes:
+    """Return the header of a shared object with three segments; the last of its ``sections`` has their names."""
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    return FILE_HEADER.pack(
+        ident, 3, MACHINES[machine], 1, 0, FILE_HEADER.size, sections_at, 0,
+        FILE_HEADER.size, SEGMENT.size, 3, SECTION.size, sections, sections - 1,
+    )  # fmt: skip
+
+
 def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
     """Return a shared object for ``machine`` with the SONAME ``soname`` that exports ``exports`` as functions.
 
     Two calls with the same arguments give the same bytes. Raises ``KeyError`` for an unknown machine.
     """
     strings, symbols, hashes = _tables(soname, exports)
-    segments_at = FILE_HEADER.size
-    symbols_at = segments_at + 3 * SEGMENT.size
+    symbols_at = FILE_HEADER.size + 3 * SEGMENT.size
     hashes_at = symbols_at + len(symbols)
     strings_at = hashes_at + len(hashes)
     dynamic_at = -(-(strings_at + len(strings)) // 8) * 8
@@ -332,11 +340,7 @@ def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
         _Section(b".shstrtab", _STRTAB, 0, loaded, len(names)),
     )
     sections = (bytes(SECTION.size), *(row.pack(names) for row in rows))
-    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header = FILE_HEADER.pack(
-        ident, 3, MACHINES[machine], 1, 0, segments_at, sections_at, 0,
-        FILE_HEADER.size, SEGMENT.size, 3, SECTION.size, len(sections), len(sections) - 1,
-    )  # fmt: skip
+    header = _file_header(machine, sections_at, len(sections))
     segments = (
         SEGMENT.pack(_PT_LOAD, 6, 0, 0, 0, loaded, loaded, PAGE)
         + SEGMENT.pack(_PT_DYNAMIC, 6, dynamic_at, dynamic_at, dynamic_at, len(dynamic), len(dynamic), 8)
