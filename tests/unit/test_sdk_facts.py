@@ -160,7 +160,7 @@ def test_an_index_without_the_build_that_the_matrix_asks_for() -> None:
         check(entry("torch==2.8.*", cuda="cu128"), replace(sdk("2.8.0+cpu", None), kind="thin"))
     assert str(caught.value) == (
         "matrix.x: the matrix asks for cuda = 'cu128', but torch 2.8.0+cpu is a build for the CPU only. Correct the "
-        'matrix, or take the build of torch\'s own index: `index-url = "https://download.pytorch.org/whl/cu128"`'
+        'matrix, or use the build of torch\'s own index: `index-url = "https://download.pytorch.org/whl/cu128"`'
     )
 
 
