@@ -34,7 +34,7 @@ def thin_python(bench: Workbench, tmp_path: Path) -> Workbench:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     (site,) = (tmp_path / "env").glob("lib/python3.*/site-packages")
     facade = tmp_path / "facade"
-    for name, text in sdk_facade.files(sdk_facts.read(bench.sdk.prefix)):
+    for name, text in sdk_facade.facade_files(sdk_facts.read(bench.sdk.prefix)):
         (facade / "torch" / name).parent.mkdir(parents=True, exist_ok=True)
         (facade / "torch" / name).write_bytes(text)
     shutil.copy(bench.sdk.prefix / "version.py", facade / "torch")

@@ -269,7 +269,7 @@ def test_a_tool_that_is_nowhere(environment: Environment) -> None:
     """Neither in the environment, nor beside us, nor the system's: the message says what to add."""
     required = tools.RequiredTool(name="no-tool", minimum="1.0")
     with pytest.raises(ToolchainError) as failure:
-        tools.packaged(required, entry="matrix.2.11", environment=environment)
+        tools.find_packaged(required, entry="matrix.2.11", environment=environment)
     assert str(failure.value) == (
         f"matrix.2.11: no-tool is neither in the entry's environment ({environment.prefix}) nor among the packages "
         "of hatch-torch-ext: add `no-tool>=1.0` to the environment's dependencies, or install what a build needs, "

@@ -106,7 +106,7 @@ class Workshop:
 
     def _packaged(self, need: tools.RequiredTool) -> Tool:
         """Return a tool as a build finds it: a program, not the script that starts it."""
-        return tools.packaged(need, entry=ENTRY.name, environment=self.environment)
+        return tools.find_packaged(need, entry=ENTRY.name, environment=self.environment)
 
     def _configure_ccache(self, *, precompiles: bool) -> None:
         """Let ccache take from the compiler what a source includes, and start compilers by the script if it is to."""
@@ -128,7 +128,7 @@ class Workshop:
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
         (site,) = folder.glob("lib/python3.*/site-packages")
         small = self.folder / "facade"
-        for name, text in thin.files(facts.read(self.sdk.prefix)):
+        for name, text in thin.facade_files(facts.read(self.sdk.prefix)):
             (small / "torch" / name).parent.mkdir(parents=True, exist_ok=True)
             (small / "torch" / name).write_bytes(text)
         shutil.copy(self.sdk.prefix / "version.py", small / "torch")

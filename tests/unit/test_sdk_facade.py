@@ -26,7 +26,7 @@ def prefix(tmp_path: Path) -> Path:
     """Return the folder of a facade for torch 2.10.0+cu128 of the old C++ ABI."""
     found = TorchFacts(version="2.10.0", cuda="12.8", hip=None, git_version="f00", cxx11_abi=False, cxx_standard=17)
     folder = tmp_path / "torch"
-    for name, text in thin.files(found):
+    for name, text in thin.facade_files(found):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text)
     (folder / "version.py").write_text("__version__ = '2.10.0+cu128'\ncuda = '12.8'\nhip = None\ngit_version = 'f00'\n")

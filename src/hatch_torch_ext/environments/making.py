@@ -154,7 +154,7 @@ def _run(
     try:
         done = program.run(command, cwd=cwd, changes=changes, report=report)
     except ProcessError as error:
-        raise _not_made(entry, error, removal=removal) from error
+        raise _creation_error(entry, error, removal=removal) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
             answer: dict[str, Any] = untrusted.json(line.removeprefix(_ANSWER))
@@ -165,7 +165,7 @@ def _run(
     )
 
 
-def _not_made(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
+def _creation_error(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
     message = program.last_output(error.output)
     constrained = pipfiles.contradiction({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):

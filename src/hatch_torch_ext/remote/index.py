@@ -57,7 +57,7 @@ def files(http: Http, index: str, project: str) -> tuple[IndexFile, ...]:
     return page(http, f"{index.rstrip('/')}/{project}/")
 
 
-def linked(http: Http, place: str) -> tuple[IndexFile, ...]:
+def find_links(http: Http, place: str) -> tuple[IndexFile, ...]:
     """Return the files of a place of `--find-links`: a folder of wheels, or a page of links, here or elsewhere.
 
     Raises ``RemoteError`` if it is none of these.

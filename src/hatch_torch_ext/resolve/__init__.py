@@ -259,16 +259,18 @@ def _read(scope: Scope, requirements: Sequence[str], lock: Mapping[str, object])
                 f"{package.get('name')} comes from a folder or a repository, not from a wheel: "
                 'use `sdk = "environment"` for it',
             )
-        file = files[0] if len(files) == 1 else max(files, key=lambda each: _merit(_where(each), scope.interpreter.tag))
-        where = _where(file)
+        best = files[0]
+        if len(files) > 1:
+            best = max(files, key=lambda file: _preference(_where(file), scope.interpreter.tag))
+        where = _where(best)
         name = canonicalize_name(package["name"])
         found.append(
             ResolvedWheel(
                 name=name,
                 version=str(package.get("version") or _version(where)),
                 url=without_credentials(where) if urlsplit(where).scheme != "file" else where,
-                sha256=pinned.get(name) or file.get("hashes", {}).get("sha256"),
-                size=file.get("size"),
+                sha256=pinned.get(name) or best.get("hashes", {}).get("sha256"),
+                size=best.get("size"),
                 unverified=scope.http.is_trusted(where),
                 pinned=name in pinned,
             )
@@ -296,7 +298,7 @@ _OLD_POLICIES = {"manylinux1": (2, 5, 0), "manylinux2010": (2, 12, 0), "manylinu
 _POLICY = re.compile(r"(?:many|musl)linux_(\d+)_(\d+)_")
 
 
-def _merit(url: str, python: str) -> tuple[object, ...]:
+def _preference(url: str, python: str) -> tuple[object, ...]:
     """Return what installers compare of wheels of one version: how close the tags are, then the build number.
 
     uv lists every wheel that fits the machine and the interpreter, by name, and not in the order of choice. ``python``

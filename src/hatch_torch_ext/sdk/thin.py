@@ -144,7 +144,7 @@ def _fill(made: Path, scope: Scope, wheel: ResolvedWheel) -> dict[str, object]:
     for member in libraries:
         soname = Path(member.name).name
         scope.store.put(exports.stub(soname, scope.interpreter.machine), made, f"torch/lib/{soname}")
-    for name, text in files(found):
+    for name, text in facade_files(found):
         scope.store.put(text, made, f"torch/{name}")
     size = f" of {wheel.size / 1e6:.0f}" if wheel.size else ""
     scope.report(
@@ -197,7 +197,7 @@ LITERAL = "FACTS: Dict[str, bool] = "
 WHEELS_OWN = "version.py"
 
 
-def files(found: TorchFacts) -> Iterator[tuple[str, bytes]]:
+def facade_files(found: TorchFacts) -> Iterator[tuple[str, bytes]]:
     """Yield the facade's files for a torch with the facts ``found``: POSIX path below ``torch``, and content."""
     for file in sorted(SOURCE.rglob("*.py")):
         name = file.relative_to(SOURCE)

@@ -93,7 +93,7 @@ def of(folder: Path) -> Seal:
             status = os.stat(path)  # noqa: PTH116 -- ten thousand of them
             folders[name] = _folder_facts(status)
         else:
-            digest = hashed(path)
+            digest = hash_file(path)
             files[name] = f"{_facts(os.lstat(path))} {digest}"
     return Seal(files=files, folders=folders)
 
@@ -117,7 +117,7 @@ def check(folder: Path, seal: Seal, *, fully: bool = False) -> Seal | None:
             folders[name] = _folder_facts(status)
         elif name in files and (fully or name == MARKER or files[name][:-_DIGEST] != _facts(status)):
             digest = files[name].rpartition(" ")[2]
-            if not stat.S_ISREG(status.st_mode) or hashed(f"{folder}/{name}") != digest:
+            if not stat.S_ISREG(status.st_mode) or hash_file(f"{folder}/{name}") != digest:
                 changed.append(name)
             files[name] = f"{_facts(status)} {digest}"
     if changed:
@@ -126,7 +126,7 @@ def check(folder: Path, seal: Seal, *, fully: bool = False) -> Seal | None:
 
 
 def _is_untouched(folder: str, seal: Seal) -> bool:
-    if MARKER not in seal.files or hashed(f"{folder}/{MARKER}") != seal.files[MARKER].rpartition(" ")[2]:
+    if MARKER not in seal.files or hash_file(f"{folder}/{MARKER}") != seal.files[MARKER].rpartition(" ")[2]:
         return False
     try:
         base = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -172,7 +172,7 @@ def _folder_facts(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns} {status.st_ino}"
 
 
-def hashed(path: str) -> str:
+def hash_file(path: str) -> str:
     """Return the SHA-256 of a regular file; of anything else, and of an unreadable file, an empty string."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

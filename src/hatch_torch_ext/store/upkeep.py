@@ -137,7 +137,7 @@ def verify(store: Store) -> Verified:
             with store.lock(one.kind, one.key):
                 remove(one.path)
     for blob in sorted(store.root.glob("blobs/*/*")):
-        if seal.hashed(str(blob)) != blob.name:
+        if seal.hash_file(str(blob)) != blob.name:
             damaged.append((f"shared file {blob.name[:12]}", "its bytes differ"))
             blob.unlink()
     return Verified(whole=whole, damaged=tuple(damaged))

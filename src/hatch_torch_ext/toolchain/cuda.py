@@ -182,7 +182,7 @@ def find(
     if not prepared.sdk.backend.is_gpu:
         return None, _no_cuda_torch(prepared)
     try:
-        return check_cmake(_fitting(prepared, cxx, target), cmake), None
+        return check_cmake(_find_fitting(prepared, cxx, target), cmake), None
     except WheelRootError as error:
         return None, f"{error}. {remedy(prepared.config, cuda)}"
     except (Unfit, ValueError) as error:
@@ -191,7 +191,7 @@ def find(
         return None, f"{error}: {error.output.strip() or 'no output'}. {remedy(prepared.config, cuda)}"
 
 
-def _fitting(prepared: PreparedEntry, cxx: Tool, target: CrossTarget | None) -> Toolkit:
+def _find_fitting(prepared: PreparedEntry, cxx: Tool, target: CrossTarget | None) -> Toolkit:
     """Return a toolkit that fits the entry's torch, its host compiler and its architectures.
 
     Raises ``Unfit``, ``WheelRootError``, ``ProcessError``, or ``ValueError`` for an architecture.
@@ -249,7 +249,7 @@ def _choose(prepared: PreparedEntry, environ: Mapping[str, str]) -> tuple[Candid
             refused.append(f"{candidate.nvcc} ({candidate.source}) does not run")
             continue
         version = ".".join(tool.version.split(".")[:2])
-        found = _explained(candidate, refused), version, tool
+        found = _with_reason(candidate, refused), version, tool
         if major(version) != major(cuda):
             refused.append(f"{candidate.nvcc} ({candidate.source}) is CUDA {version}")
         elif candidate.source == FROM_SYSTEM and minor(version) > minor(cuda):
@@ -266,7 +266,7 @@ def _choose(prepared: PreparedEntry, environ: Mapping[str, str]) -> tuple[Candid
     raise Unfit(f"CMake asks for CUDA, but no nvcc was found for torch's CUDA {cuda}. {remedy(config, cuda)}")
 
 
-def _explained(candidate: Candidate, refused: Sequence[str]) -> Candidate:
+def _with_reason(candidate: Candidate, refused: Sequence[str]) -> Candidate:
     """Return the candidate; if it is from the system although a variable names another, its source has the reason."""
     named = [why for why in refused if any(f"({variable})" in why for variable in VARIABLES)]
     if candidate.source != FROM_SYSTEM or not named:

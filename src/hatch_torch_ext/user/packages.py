@@ -107,7 +107,7 @@ def _files(http: Http, name: str) -> list[index.IndexFile]:
     links = http.settings.find_links
     for place in (*links, *http.settings.indexes):
         try:
-            listed = index.linked(http, place) if place in links else index.files(http, place, name)
+            listed = index.find_links(http, place) if place in links else index.files(http, place, name)
             found += [file for file in listed if _named(file.name) == name]
         except RemoteError as error:  # noqa: PERF203 -- a handful of indexes
             problems.append(error)
