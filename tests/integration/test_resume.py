@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -87,6 +88,14 @@ def test_what_did_not_change_is_not_built_again(project: Project) -> None:
     assert reused(project) == [True, True]
     with zipfile.ZipFile(project.wheel()) as archive:
         assert archive.read("my_pkg/__init__.py") == b"new = 1\n"
+
+
+def test_where_nothing_changed_what_compiles_is_not_imported(project: Project) -> None:
+    """Most of such a build is imports; the rooms for SDKs, CMake and repair are not among them."""
+    done = project.build(PYTHONPROFILEIMPORTTIME="1")
+    imported = set(re.findall(r"\| +hatch_torch_ext\.(\w+)", done.stderr))
+    assert {"audit", "merge", "pipeline"} <= imported
+    assert imported.isdisjoint({"cmake", "repair", "resolve", "sdk"})
 
 
 def test_one_changed_file_is_one_object_in_each_entry(project: Project) -> None:

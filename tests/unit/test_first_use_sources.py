@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import disk
 from hatch_torch_ext import config
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.hooks import shipping
@@ -45,3 +46,25 @@ def test_sources_outside_of_the_project(tmp_path: Path) -> None:
     for name in ("table.tpp", "cells.inc", "notes.txt"):
         (root / "my_pkg" / name).touch()
     assert {"native/CMakeLists.txt", "my_pkg/table.tpp", "my_pkg/cells.inc"} == {*taken("native")}
+
+
+def test_the_work_folder_is_not_walked(tmp_path: Path) -> None:
+    """Build trees, and what links in them lead to, are thousands of files of which an sdist has none."""
+    disk.write(
+        tmp_path,
+        {
+            "pyproject.toml": "[project]\nname = 'my-pkg'\nversion = '1'\n",
+            ".gitignore": "/build/\n",
+            "csrc/a.cpp": "",
+            "build/torch-ext/m/a.cpp": "",
+            "build/other/a.cpp": "",
+        },
+    )
+    work = tmp_path / "build" / "torch-ext"
+    whole = shipping.of_sdist(str(tmp_path))
+    assert shipping.of_sdist(str(tmp_path), work).relative == whole.relative
+    assert "csrc/a.cpp" in whole.relative
+    (tmp_path / ".gitignore").unlink()
+    assert {"build/other/a.cpp"} == {
+        name for name in shipping.of_sdist(str(tmp_path), work).relative if name.startswith("build/")
+    }
