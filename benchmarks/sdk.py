@@ -24,7 +24,7 @@ import uv
 
 from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import thin
-from hatch_torch_ext.values import Entry, Interpreter
+from hatch_torch_ext.values import Entry, Environment, Interpreter
 
 RELEASES = ("2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.11.0", "2.12.0", "2.13.0", "2.15.0")
 FULL = ("2.8.0", "2.11.0", "2.15.0")
@@ -46,20 +46,23 @@ class Row:
 
 def acquire(release: str, project: Path, environ: dict[str, str]) -> tuple[float, float]:
     """Acquire one SDK; return megabytes fetched and seconds."""
-    said: list[str] = []
+    reports: list[str] = []
     requirement = f"torch=={release}"
     entry = Entry(
         name=f"matrix.{release}", variables=(), dependencies=(requirement,), torch_requirement=requirement, python=None
     )
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    here = Interpreter(
+    interpreter = Interpreter(
         version=platform.python_version(), tag=tag, ext_suffix=".so", machine=platform.machine(), include=project
+    )
+    environment = Environment(
+        prefix=project, python=Path(sys.executable), bin=project, site_packages=project, interpreter=interpreter
     )
     config = Config(root=project, package="p", package_dir=project, source=project / "csrc")
     began = time.monotonic()
-    thin.acquire(entry, here, Path(sys.executable), config, report=said.append, environ=environ)
+    thin.acquire(entry, environment, config, report=reports.append, environ=environ)
     seconds = time.monotonic() - began
-    return sum(float(one) for one in re.findall(r"([\d.]+)(?: of \d+)? MB fetched", "\n".join(said))), seconds
+    return sum(float(one) for one in re.findall(r"([\d.]+)(?: of \d+)? MB fetched", "\n".join(reports))), seconds
 
 
 def measure(release: str, folder: Path) -> Row:

@@ -234,7 +234,7 @@ def test_what_this_nvcc_and_its_host_compiler_cannot_do(example: Path, store: Pa
     compiler.chmod(0o755)
     said = refused(example, store, only, CUDAHOSTCXX=str(compiler))
     assert f"supports GNU up to 15, but the C++ compiler is GNU 99.0.0 ({compiler}): " in said
-    assert said.rstrip().endswith(", or take a newer CUDA toolkit")
+    assert said.rstrip().endswith(", or use a newer CUDA toolkit")
 
 
 def test_matrices_and_options_that_cannot_be(example: Path, store: Path) -> None:
