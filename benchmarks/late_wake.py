@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hatch_torch_ext.cmake.launchers import Clients
+from hatch_torch_ext.cmake.sharing import Clients
 from hatch_torch_ext.pipeline.pool import Pool
 from hatch_torch_ext.pipeline.slots import Shares
 from hatch_torch_ext.resources import once

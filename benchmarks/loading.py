@@ -18,7 +18,8 @@ from pathlib import Path
 
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
-from hatch_torch_ext.merge import Layout, PlacedVariant, loader
+from hatch_torch_ext.merge import loader
+from hatch_torch_ext.values import Layout, PlacedVariant
 
 RESULTS = Path(__file__).parent / "results" / "loading.md"
 RECORD = BuildRecord(entry="e", variables=(), torch_version="", python="", sdk="", compiler="", cmake="")

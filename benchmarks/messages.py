@@ -38,6 +38,8 @@ from merged import merge_wheels
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hatch_torch_ext.facts.variant import FileKind
+
 RESULTS = Path(__file__).parent / "results" / "messages.md"
 REPOSITORY = Path(__file__).parent.parent
 TORCHES = ("2.8.0+cpu", "2.9.1+cpu", "2.13.0+cpu")
@@ -98,8 +100,8 @@ class Place:
         source = f"{plain.C}double torch = TORCH;\n"  # each variant is another
         files = {"src/my_pkg/__init__.py": used.INIT, "csrc/CMakeLists.txt": CMAKE, "csrc/plain.c": source}
         self.plain = self._built(plain.Project(root / "plain", root, files=files))
-        program = [uv.find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", root / "ours", REPOSITORY]
-        subprocess.run(program, check=True)
+        build = [uv.find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir"]
+        subprocess.run([*build, root / "ours", REPOSITORY], check=True)
 
     @staticmethod
     def _built(project: plain.Project) -> Path:
@@ -114,7 +116,7 @@ class Setting:
 
     def __init__(self, place: Place, state: State) -> None:
         self.place, self.root = place, Path(tempfile.mkdtemp(prefix="state-", dir=place.root))
-        process = [uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, self.root / "env"]
+        process: list[str | Path] = [uv.find_uv_bin(), "venv", "--quiet", "--python", sys.executable, self.root / "env"]
         subprocess.run(process, check=True)
         self.python = self.root / "env" / "bin" / "python"
         (self.site,) = (self.root / "env" / "lib").glob("python*/site-packages")
@@ -326,7 +328,7 @@ def elsewhere_with_manifest(here: Setting) -> None:
     plain.write(here.site / "my_pkg-1.0.dist-info", {"RECORD": "my_pkg/_torch_ext/manifest.json,,\n"})
 
 
-FILES = {"libops.so": "library", "tool": "program"}
+FILES: dict[str, FileKind] = {"libops.so": "library", "tool": "program"}
 
 
 def build(here: Setting) -> None:

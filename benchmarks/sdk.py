@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import tomllib
+import tomllib  # type: ignore[import-not-found,unused-ignore]  # of Python 3.11
 import uv
 
 from hatch_torch_ext.config import Config

@@ -51,8 +51,8 @@ def packed(nvcc: Path, images: list[str], work: Path, mode: str) -> tuple[bytes,
     """Return the device code packed by nvcc's ``fatbinary`` in that mode, and the seconds that it took."""
     target = work / f"{mode}.fatbin"
     began = time.perf_counter()
-    command = [nvcc.with_name("fatbinary"), f"--create={target}", "-64", f"--compress-mode={mode}", *images]
-    subprocess.run(command, check=True)
+    program = nvcc.with_name("fatbinary")
+    subprocess.run([program, f"--create={target}", "-64", f"--compress-mode={mode}", *images], check=True)
     return target.read_bytes(), time.perf_counter() - began
 
 
