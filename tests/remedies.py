@@ -41,6 +41,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "thin torch SDKs are made for",
     ),
     "tells a person what to judge or whom to ask: there is nothing to type": (
+        "remove its calls",
         "check what turns it on",
         "Check `index-url`",
         "Check the ",
