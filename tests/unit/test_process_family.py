@@ -135,11 +135,9 @@ def test_lines_are_shown_before_they_are_logged(tmp_path: Path) -> None:
 
 def test_a_daemon_that_holds_the_pipe_does_not_hold_us(name: str, tmp_path: Path) -> None:
     """As a compiler cache's server may: the program's end is the end."""
-    began = time.monotonic()
     with Family(name).active():
-        done = process.run(["sh", "-c", "sleep 20 & echo done"], log=tmp_path / "log", line=str)
+        done = process.run(["sh", "-c", "sleep 600 & echo done"], log=tmp_path / "log", line=str)
     assert done.stdout == "done\n"
-    assert time.monotonic() - began < 15
     assert reaper.end(name) == 1
 
 
