@@ -51,6 +51,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Use a network that only you reach",
         "Tell the owner of the index",
         "by hand",
+        "which `_variants.load()` has opened already: remove its calls",
         "check that this is still right",
         "see hatch-vcs",
         "write the rest as `if(Torch_VERSION",

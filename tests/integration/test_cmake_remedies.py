@@ -232,6 +232,26 @@ def test_headers_of_python_in_a_library(make: Make) -> None:
     assert f"#include <{header}>\n" in (PACKAGES / "operators" / "operators.cpp").read_text(encoding="utf-8")
 
 
+@pytest.mark.performs(
+    "name the folder that has it by `target_include_directories`", "include that header of torch only in sources for CUDA"
+)
+def test_headers_of_torch_that_include_what_torch_lacks(make: Make) -> None:
+    """nlohmann's JSON, which some headers of torch's wheel include, and CUDA's own headers where there is no CUDA."""
+    lines = (
+        "find_package(Torch REQUIRED)\nadd_library(ops SHARED ops.cpp)\ntarget_link_libraries(ops PRIVATE torch)\n"
+        "install(TARGETS ops DESTINATION .)\n"
+    )
+    said = fails(lambda: make(lines, ops_cpp="#include <torch/csrc/export/upgrader.h>\n"))
+    assert "torch's own header `torch/csrc/export/upgrader.h` includes `nlohmann/json.hpp`, which torch's wheel" in said
+    (command,) = re.findall(r"by `(\w+)`", said)
+    json = "namespace nlohmann { struct json { static json object(); }; }\n"
+    moved = f"file(COPY json.hpp DESTINATION ${{CMAKE_BINARY_DIR}}/more/nlohmann)\n{lines}"
+    assert make(f"{moved}{command}(ops PRIVATE ${{CMAKE_BINARY_DIR}}/more)\n", json_hpp=json).files == ("libops.so",)
+    said = fails(lambda: make(lines, ops_cpp="#include <ATen/cuda/ATenCUDAGeneral.h>\n"))
+    assert "includes `cuda.h`, which is CUDA's, and this entry is built without CUDA" in said
+    assert make(lines, ops_cpp="#ifdef USE_CUDA\n#include <ATen/cuda/ATenCUDAGeneral.h>\n#endif\n").files == ("libops.so",)
+
+
 @pytest.mark.performs("or build it for each Python")
 def test_pybind11_with_the_limited_api(make: Make) -> None:
     """A module that CMake builds for the limited API, on torch's pybind11; for its own Python it builds."""

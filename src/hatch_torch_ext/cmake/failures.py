@@ -92,7 +92,7 @@ _NO_TORCH = re.compile(
 """What the dynamic linker says of a file that links torch where there are link stubs instead of it."""
 _PLACE = re.compile(r"(?<![^\s:(])((?:\.\./|/)[^\s:()]+)(?=[:(]\d|:\s)")
 """A file that a compiler names with a line, from the build folder or absolute."""
-_OF_NINJA = re.compile(r"\[\d+/\d+\] |ninja: (?:Entering directory|build stopped)")
+_OF_NINJA = re.compile(r"\[\d+/\d+\] |ninja: (?:Entering directory|Jobserver mode|build stopped)")
 _STUB = re.compile(r"/torch/lib/lib(?:torch|c10)\w*\.so")
 _IN_VAIN = re.compile(
     r"error while loading shared libraries|symbol lookup error|\"FAILED_TO_RUN\""
@@ -101,6 +101,11 @@ _IN_VAIN = re.compile(
 """How a program ends that is linked to stubs, where neither CMake nor the linker treats it as ours are treated."""
 _ANSWER = re.compile(r"(?:runResult:\s+variable|buildResult:\s+variable): \"(\w+)\"(?![\s\S]*runResult:)")
 _INTO_PREFIX = re.compile(r"\bExternalProject_Add\b|\bCMAKE_INSTALL_PREFIX\b", re.IGNORECASE)
+_BEYOND_TORCH = re.compile(
+    r"/torch/include/([^\s:]+):\d+:\d+: fatal error: '?([^\s':]+)'?(?:: No such file| file not found)"
+)
+"""A header of torch that includes one that torch's wheel does not have."""
+_OF_CUDA = re.compile(r"cu(?:da|blas|dnn|fft|rand|solver|sparse|b|dss)|nv|thrust")
 _ABSENT = re.compile(
     r"Cannot find source file:\s+(/\S[^\n]*)|\bFile\s+(/\S[^\n]*?)\s+does\s+not\s+exist|"
     r"^ninja: error: '(/[^'\n]+)', needed by",
@@ -135,6 +140,7 @@ def step_failed(
         parts += ["the last lines:", *(f"  {_shortened(line)}" for line in last)]
     parts += [*hints, *(hint for pattern, hint in _HINTS if pattern.search(output))]
     parts += _not_fetched(output)
+    parts += _beyond_torch(output, in_cuda=setup.toolchain.toolkit is not None)
     full = list(_needs_full_torch(output, left_out)) if setup.sdk.kind == "thin" else []
     parts += [*full, *_missing_modules(output, left_out)]
     parts += filter(None, [empty_submodules(source)])
@@ -173,6 +179,22 @@ def _not_fetched(output: str) -> list[str]:
         f"with its sources in the option `cmake.define`: FETCHCONTENT_SOURCE_DIR_{name.upper()}."
         for name in dict.fromkeys(_FETCHING.findall(output))
     ]
+
+
+def _beyond_torch(output: str, *, in_cuda: bool) -> Iterator[str]:
+    """Yield a sentence for each header of torch that needs one from elsewhere."""
+    for header, missing in dict.fromkeys(_BEYOND_TORCH.findall(output)):
+        needs = f"torch's own header `{header}` includes `{missing}`"
+        if _OF_CUDA.match(missing) and not in_cuda:
+            yield (
+                f"{needs}, which is CUDA's, and this entry is built without CUDA: include that header of torch only in "
+                "sources for CUDA, or declare `cuda` in the entry."
+            )
+        else:
+            yield (
+                f"{needs}, which torch's wheel does not have: name the folder that has it by "
+                "`target_include_directories`, or do not include that header of torch."
+            )
 
 
 def _needs_full_torch(output: str, left_out: Sequence[str]) -> Iterator[str]:
