@@ -209,6 +209,27 @@ def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Pat
     assert registered.read(one).whole == {"hte_audit"}
 
 
+@pytest.mark.performs("Correct what the exception says")
+@pytest.mark.slow
+def test_a_registration_that_torch_refuses(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
+    """Types that a schema cannot have (pytorch#163501): the finding has the whole reason, and its own remedy."""
+    flags = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include", f"-L{site}/torch/lib"]
+    for name, kind in (("wrong", "const c10::SymIntArrayRef&"), ("right", "c10::SymIntArrayRef")):
+        source = (
+            "#include <ATen/core/Tensor.h>\n#include <torch/library.h>\n"
+            f"at::Tensor f(const at::Tensor& x, {kind} s) {{ return x; }}\n"
+            f'TORCH_LIBRARY(hte_{name}, m) {{ m.def("f(Tensor x, SymInt[] s) -> Tensor", &f); }}\n'
+        )
+        command = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", "-x", "c++", "-", "-o", f"{name}.so", "-x", "none"]
+        torch = ["-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
+        subprocess.run([*command, *flags, *torch], check=True, input=source.encode(), cwd=tmp_path)
+    files = [binary(tmp_path / "wrong.so"), binary(tmp_path / "right.so")]
+    (found,) = opening.open_all(torch_cpu_python, files, variant="label", package="pkg").findings
+    assert (found.code, found.file, found.remedy) == ("crash", "wrong.so", opening.THROWN)
+    assert "reason: Type mismatch in argument 2: int[] vs SymInt[]." in found.message
+    assert "frame #" not in found.message
+
+
 CLASS = """
 #include <torch/custom_class.h>
 struct Counter : torch::CustomClassHolder { int64_t next() { return 1; } };

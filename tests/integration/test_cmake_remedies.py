@@ -233,10 +233,11 @@ def test_headers_of_python_in_a_library(make: Make) -> None:
 
 
 @pytest.mark.performs(
-    "name the folder that has it by `target_include_directories`", "include that header of torch only in sources for CUDA"
+    "name the folder that has it by `target_include_directories`",
+    "include that header of torch only in sources for CUDA",
 )
 def test_headers_of_torch_that_include_what_torch_lacks(make: Make) -> None:
-    """nlohmann's JSON, which some headers of torch's wheel include, and CUDA's own headers where there is no CUDA."""
+    """Nlohmann's JSON, which some headers of torch's wheel include, and CUDA's own headers where there is no CUDA."""
     lines = (
         "find_package(Torch REQUIRED)\nadd_library(ops SHARED ops.cpp)\ntarget_link_libraries(ops PRIVATE torch)\n"
         "install(TARGETS ops DESTINATION .)\n"
@@ -249,7 +250,8 @@ def test_headers_of_torch_that_include_what_torch_lacks(make: Make) -> None:
     assert make(f"{moved}{command}(ops PRIVATE ${{CMAKE_BINARY_DIR}}/more)\n", json_hpp=json).files == ("libops.so",)
     said = fails(lambda: make(lines, ops_cpp="#include <ATen/cuda/ATenCUDAGeneral.h>\n"))
     assert "includes `cuda.h`, which is CUDA's, and this entry is built without CUDA" in said
-    assert make(lines, ops_cpp="#ifdef USE_CUDA\n#include <ATen/cuda/ATenCUDAGeneral.h>\n#endif\n").files == ("libops.so",)
+    only_there = "#ifdef USE_CUDA\n#include <ATen/cuda/ATenCUDAGeneral.h>\n#endif\n"
+    assert make(lines, ops_cpp=only_there).files == ("libops.so",)
 
 
 @pytest.mark.performs("or build it for each Python")

@@ -272,8 +272,8 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
     assert done.returncode == 0, said(done)
     assert (
         "CMake installs other/__init__.py into site-packages, beside `my_pkg`, and the wheel has it in `my_pkg`: "
-        "`import other` does not find it. Let hatchling install it, by `packages` of "
-        "`[tool.hatch.build.targets.wheel]`, or import it from `my_pkg`"
+        '`import other` does not find it. If that is the package, name it: `package = "other"`. Else let hatchling '
+        "install it, by `packages` of `[tool.hatch.build.targets.wheel]`, or import it from `my_pkg`"
     ) in said(done)
     assert {"my_pkg/other/__init__.py", "my_pkg/mine.py"} < set(names(project))
     file = project.root / "csrc" / "CMakeLists.txt"
@@ -283,6 +283,25 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
     done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
     assert "does not find it" not in said(done)
     assert {"other/__init__.py", "my_pkg/mine.py"} < set(names(project))
+
+
+@pytest.mark.performs("If that is the package, name it")
+def test_a_package_that_cmake_installs_under_a_name_of_its_own(make: Make) -> None:
+    """The distribution `my-pkg` installs `MyPkg` into site-packages, and no folder of the sources is the package."""
+    rule = """
+find_package(Python REQUIRED COMPONENTS Interpreter)
+install(FILES init.py DESTINATION ${Python_SITEARCH}/MyPkg RENAME __init__.py)
+"""
+    project = make({"csrc/init.py": INIT.replace("my_pkg", "MyPkg"), "csrc/CMakeLists.txt": CMAKE + rule})
+    done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+    assert 'If that is the package, name it: `package = "MyPkg"`.' in said(done)
+    file = project.root / "pyproject.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("hooks.torch-ext]\n", 'hooks.torch-ext]\npackage = "MyPkg"\n'), encoding="utf-8")
+    done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+    assert done.returncode == 0, said(done)
+    assert "into site-packages" not in said(done)
+    assert {"MyPkg/__init__.py", "MyPkg/_variants.py"} < set(names(project))
 
 
 @pytest.mark.performs("include it", "include the folder in the sdist")

@@ -37,7 +37,13 @@ MARK = "@@torch-ext-opening "
 KINDS = frozenset({"library", "module", "program"})
 """Kinds of files that are opened directly; the libraries that those need are opened with them."""
 TIMEOUT = 120.0
-TAIL_LINES, MAX_LINE = 6, 300
+TAIL_LINES, THROWN_LINES, MAX_LINE = 6, 10, 300
+THROWN = (
+    "Correct what the exception says, as a registration that torch refuses: nothing catches what is thrown while a "
+    "library is opened."
+)
+"""The remedy where an exception in a static initialiser ended the process."""
+_THROWS = "terminate called after throwing"
 # A backtrace in torch's format is of no use to the reader of a finding.
 _FRAME = re.compile(r"frame #\d+|<omitting python frames>|Exception raised from ")
 _UNDEFINED = re.compile(r"undefined symbol: ([^\s,]+)")
@@ -241,7 +247,8 @@ def _judge(
     if outcome.returncode != 0 and last is not None:
         death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
         # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
-        code, remedy = _registered_twice("\n".join(outcome.printed)) or ("crash", None)
+        printed = "\n".join(outcome.printed)
+        code, remedy = _registered_twice(printed) or ("crash", THROWN if _THROWS in printed else None)
         found.append(finding(code, binaries[last].place, death, variant=variant, remedy=remedy, warning=False))
     return last, tuple(found)
 
@@ -278,6 +285,6 @@ def _death(outcome: _Outcome, doing: str = "opening it") -> str:
     words = [line[:MAX_LINE] for line in outcome.printed if _FRAME.match(line) is None]
     thrown = next((number for number, line in enumerate(words) if line.startswith("terminate called")), None)
     if thrown is not None:  # after warnings of torch and others
-        words = words[thrown : thrown + TAIL_LINES]
-    printed = " / ".join(words[-TAIL_LINES:])
+        words = words[thrown : thrown + THROWN_LINES]
+    printed = " / ".join(words[-THROWN_LINES if thrown is not None else -TAIL_LINES :])
     return f"{how}; it printed: {printed}" if printed else f"{how} without a word"

@@ -122,16 +122,24 @@ def read(setup: Setup, tree: InstallTree, *, report: Callable[[str], None]) -> C
             "folder under both names"
         )
     if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
-        name = beyond[0].partition("/")[0].removesuffix(".py")
-        report(
-            f"CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel "
-            f"has it in `{package}`: `import {name}` does not find it. Let hatchling install it, by `packages` of "
-            f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
-        )
+        report(_about_beyond(beyond, package))
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
         variant_data=tuple(sorted(beside.items())),
+    )
+
+
+def _about_beyond(beyond: list[str], package: str) -> str:
+    """Return what is said of files in site-packages that are outside of the package."""
+    name = beyond[0].partition("/")[0].removesuffix(".py")
+    let = "Let"
+    if f"{name}/__init__.py" in beyond:
+        let = f'If that is the package, name it: `package = "{name}"`. Else let'
+    return (
+        f"CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel "
+        f"has it in `{package}`: `import {name}` does not find it. {let} hatchling install it, by `packages` of "
+        f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
     )
 
 
