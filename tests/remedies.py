@@ -52,6 +52,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Tell the owner of the index",
         "by hand",
         "which `_variants.load()` has opened already: remove its calls",
+        "without it: write that into CMakeLists.txt",
         "check that this is still right",
         "see hatch-vcs",
         "write the rest as `if(Torch_VERSION",

@@ -331,7 +331,7 @@ def test_what_a_setup_insists_on(tmp_path: Path) -> None:
     assert cpu.commanded == {"source": ".", "args": ["-DWITH_TESTS=OFF", "-DCUDA=None"]}
     migration = migrating.assemble(root, cpu, cuda, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
     files = dict(migration.files)
-    assert 'args = ["-DWITH_TESTS=OFF"]' in files["pyproject.toml"]
+    assert 'args = ["-DWITH_TESTS=OFF", "-DCUDA=None"]' in files["pyproject.toml"]
     installed = "install(TARGETS core LIBRARY DESTINATION .)\ninstall(TARGETS _ops LIBRARY DESTINATION .)\n"
     assert files["CMakeLists.txt"] == f"{cmake}\n{installed}"
     assert [note.text for note in migration.notes] == [

@@ -181,6 +181,28 @@ def test_a_setup_of_scikit_build(tmp_path: Path) -> None:
     assert matrix == [{"torch": ["2.13"], "python": ["3.11"], "cuda": ["cu130"]}]
 
 
+@pytest.mark.parametrize("cpu_only", [False, True])
+def test_what_cmake_is_given_only_with_cuda(*, cpu_only: bool, tmp_path: Path) -> None:
+    """Arguments that differ are a note; without CUDA in the matrix those for the CPU are carried over."""
+    root = project(tmp_path, CMakeLists_txt="project(ops)\nadd_library(ops SHARED a.cpp)\n", k_cu="")
+    (root / "setup.py").write_text("'1.5'", encoding="utf-8")
+    said = {"name": "my-pkg", "version": "1.5", "packages": ["my_pkg"], "package_dir": {"": "python"}}
+    runs = (Note(line=2, text="runs `cmake ..`"),)
+    one, other = (
+        Recording(extensions=(), metadata=said, notes=runs, commanded={"source": ".", "args": ["-DX=1", f"-DGPU={on}"]})
+        for on in ("OFF", "ON")
+    )
+    options = MatrixOptions(torch=["2.13"], pythons=["3.11"], cpu_only=cpu_only)
+    migration = migrating.assemble(root, one, other, [], options=options)
+    given = ["-DX=1", "-DGPU=OFF"] if cpu_only else ["-DX=1"]
+    assert hook(migration)["hooks"]["torch-ext"]["cmake"] == {"args": given}
+    text = (
+        "its command gives CMake `-DGPU=ON` with CUDA and `-DGPU=OFF` without it: write that into CMakeLists.txt, "
+        'as `if(TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu")`'
+    )
+    assert (text in [note.text for note in migration.notes]) != cpu_only
+
+
 def test_a_setup_that_runs_cmake_itself(tmp_path: Path) -> None:
     """It declares nothing, and CMake makes the library that the package opens: CMake is kept, and installs it."""
     made = "add_library(ops SHARED a.cpp)\nadd_library(core STATIC b.cpp)\nif(X)\n  add_library(more c.cpp)\nendif()\n"
@@ -195,7 +217,7 @@ def test_a_setup_that_runs_cmake_itself(tmp_path: Path) -> None:
     cuda = Recording(extensions=(), metadata=said, notes=runs, commanded={"source": ".", "args": ["-DX=1"]})
     migration = migrating.assemble(root, cpu, cuda, [], options=MatrixOptions(torch=["2.13"], pythons=["3.11"]))
     assert [note.text for note in migration.notes] == ["runs `protoc x`"]
-    assert hook(migration)["hooks"]["torch-ext"]["cmake"] == {"args": ["-DX=1"]}
+    assert hook(migration)["hooks"]["torch-ext"]["cmake"] == {"args": ["-DX=1", "-DONLY=cpu"]}
     one, other = (f"install(TARGETS {name} LIBRARY DESTINATION .)\n" for name in ("ops", "more"))
     assert dict(migration.files)["CMakeLists.txt"] == f"project(ops)\n{made}\n{one}if(TARGET more)\n  {other}endif()\n"
     assert "python =" not in dict(migration.files)["pyproject.toml"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hatch_torch_ext.init.declared import Declared
+    from hatch_torch_ext.init.recording import Recording
     from hatch_torch_ext.init.targets import Target
 
 SOURCES = (".c", ".cpp", ".cc", ".cxx", ".cu")
@@ -91,9 +92,13 @@ def is_project(root: Path) -> bool:
     return str(backend).startswith("scikit_build_core")
 
 
-def of_setup(found: Declared) -> Kept | None:
-    """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project."""
-    root, fields = found.root, found.recordings[0].cmake or _commanded(found)
+def of_setup(found: Declared, *, cpu_only: bool = False) -> Kept | None:
+    """Return what is kept of a project whose setup.py has CMake run; None where there is no CMake project.
+
+    ``cpu_only``: no entry will have CUDA, so that what CMake is given without CUDA is given always.
+    """
+    recordings = [found.cpu] if cpu_only and found.cpu is not None else found.recordings
+    root, fields = found.root, found.recordings[0].cmake or _commanded(recordings)
     source = str(fields["source"]) if fields else targets.own_cmake(root)
     if source is None or not (root / source / CMAKE).is_file():
         return None
@@ -103,18 +108,35 @@ def of_setup(found: Declared) -> Kept | None:
         notes.append(Note(line=0, text=text))
     elif arguments := [str(each) for each in fields["args"] if not _GIVEN.match(str(each))]:
         options["args"] = arguments
+    notes += _only_with_cuda(recordings)
     document = texts.document(root)
     kept = _kept(root, source, document, notes, package=found.package, extensions=found.names, cmake=options)
+    if found.cpu is not None and not (cpu_only or kept.backends):
+        return of_setup(found, cpu_only=True)
     return replace(kept, metadata=found.metadata)
 
 
-def _commanded(found: Declared) -> dict[str, Any] | None:
+def _commanded(recordings: Sequence[Recording]) -> dict[str, Any] | None:
     """Return what commands of the project give to CMake on every machine; None where one was recorded without any."""
-    known = [each.commanded for each in found.recordings if each.commanded is not None]
-    if len(known) < len(found.recordings):
+    known = [each.commanded for each in recordings if each.commanded is not None]
+    if len(known) < len(recordings):
         return None
     arguments = [given for given in known[0]["args"] if all(given in each["args"] for each in known)]
     return {"source": known[0]["source"], "args": arguments}
+
+
+def _only_with_cuda(recordings: Sequence[Recording]) -> Iterator[Note]:
+    """Note the arguments of CMake that depend on whether the machine has CUDA."""
+    given = [[str(each) for each in one.commanded["args"]] for one in recordings if one.commanded is not None]
+    pairs = ((given[0], given[-1]), (given[-1], given[0])) if given else ()  # with CUDA, and without
+    own = [" ".join(each for each in one if each not in other and not _GIVEN.match(each)) for one, other in pairs]
+    if any(own):
+        with_cuda, without = (f"`{each}`" if each else "nothing" for each in own)
+        text = (
+            f"its command gives CMake {with_cuda} with CUDA and {without} without it: write that into CMakeLists.txt, "
+            'as `if(TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu")`'
+        )
+        yield Note(line=0, text=text)
 
 
 def of_pyproject(root: Path) -> Kept:

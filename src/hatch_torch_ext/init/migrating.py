@@ -125,7 +125,7 @@ def assemble(
     ``ConfigurationError``.
     """
     found = declared.of(root, cpu, cuda)
-    if not found.has_sources and (kept := keeping.of_setup(found)) is not None:
+    if not found.has_sources and (kept := keeping.of_setup(found, cpu_only=options.cpu_only)) is not None:
         about = [*notes, *_about_pkg_info(root), *_about_variables(found.variables)]
         about += [each for each in found.notes if not OF_CMAKE.match(each.text)]
         return _keep(root, kept, about, options, packed=found.recordings[0].packed)
