@@ -12,6 +12,7 @@ TOLD: dict[str, tuple[str, ...]] = {
         "Run as {}: {}",
         "--nthreads",
         "Build in a manylinux image",
+        "Build the variants in the image in which the wheel was built",
         "as kernel-abi-check says: build in an image",
         "Build in the manylinux image",
         "HATCH_TORCH_EXT_JOBS=1",

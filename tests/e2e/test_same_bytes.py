@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base import process
-from hatch_torch_ext.remote import pipfiles
+from hatch_torch_ext.remote import pipconfig
 
 from .conftest import PROJECT
 
@@ -40,7 +40,7 @@ def build(root: Path, *, mask: str = "022", **environ: str | None) -> Path:
         project.write_text(project.read_text().replace('debug-symbols = "keep"', 'debug-symbols = "strip"'))
     dist = root / "dist"
     # Where torch comes from may stand in pip's own files alone, which another home does not have.
-    installer = {name: value for name, value in pipfiles.variables(os.environ).items() if name not in os.environ}
+    installer = {name: value for name, value in pipconfig.variables(os.environ).items() if name not in os.environ}
     process.run(
         [sys.executable, "-c", HATCHLING, mask, "build", "-t", "wheel", "-d", dist],
         cwd=root,

@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from archives import unpack
 from hatch_torch_ext.base import process
-from hatch_torch_ext.remote import index, pipfiles, settings
+from hatch_torch_ext.remote import index, pipconfig, settings
 from hatch_torch_ext.remote.http import Http, RemoteError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def fetch(project: Project, folder: Path) -> Path:
         return target
     folder.mkdir(parents=True, exist_ok=True)
     wanted = canonicalize_name(project.name), Version(project.version)
-    environ = {**pipfiles.variables(os.environ), **os.environ}
+    environ = {**pipconfig.variables(os.environ), **os.environ}
     with Http(settings.of_environ(environ)) as http:
         for address in http.settings.indexes:
             try:

@@ -424,7 +424,7 @@ def test_what_pips_own_files_send_elsewhere_is_refused_and_the_remedy_works(
     with pytest.raises(EnvironmentCreationError) as caught:
         environments.of_entry(requested, root=root, shared_with_author=False, data=tmp_path / "our data")
     message = str(caught.value)
-    assert "but `packaging` is missing: a setting makes pip or uv install elsewhere. `pip config list`" in message
+    assert "but `packaging` is missing, since a setting sends packages to another folder. Look for `target`" in message
     removal = message.partition("remove the environment with `")[2].removesuffix("`.")
     conf.write_text("", encoding="utf-8")
     process.run(shlex.split(removal))

@@ -216,11 +216,15 @@ def test_a_generated_module_that_each_variant_has_is_not_missed(make: Make) -> N
             "`UV_CONSTRAINT` ({}) has the line `torch==2.9.*`. Run `unset UV_CONSTRAINT`",
         ),
         ("UV_OVERRIDE", "torch==2.9.*", "`UV_OVERRIDE` ({}) has the line `torch==2.9.*`. Run `unset UV_OVERRIDE`"),
-        ("UV_EXCLUDE", "torch", "uv resolved `torch==2.8.*` to nothing, as its settings say: run `unset "),
+        (
+            "UV_EXCLUDE",
+            "torch",
+            "uv found nothing for `torch==2.8.*`, because its settings change the requirement: run `unset ",
+        ),
         (
             "",
             "[tool.uv]\noverride-dependencies = ['torch==2.9.*']\n",
-            "to torch 2.9.0, as its settings say: correct",
+            "uv found torch 2.9.0 for `torch==2.8.*`, because its settings change the requirement: correct",
         ),
     ],
 )

@@ -440,7 +440,7 @@ def test_nothing_is_pruned_where_nothing_fits(
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     said = capsys.readouterr().err
-    assert f"can load ({CPU28}, {CPU29}): nothing is removed. Install the torch that it is for first: " in said
+    assert f"can load ({CPU28}, {CPU29}). Nothing is removed. First install a torch that it has a variant for: " in said
     assert said.endswith(f"hatch-torch-ext install --python {environment} {wheel}\n")
     assert (site(environment) / "my_pkg/_torch_ext" / CPU29).is_dir()
     set_torch(environment.parent.parent)

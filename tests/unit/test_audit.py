@@ -83,7 +83,8 @@ def test_a_good_file_has_no_findings(make: Making) -> None:
         (
             {"needed": ("libc.so.6", "libyaml-0.so.2", "libfoo.so")},
             "missing-library",
-            "needs libyaml-0.so.2, libfoo.so: not in the wheel, not of torch or its requirements, not of the system",
+            "needs libyaml-0.so.2, libfoo.so, which neither the wheel, nor torch and its requirements, nor the system "
+            "provides",
         ),
         (
             {"data": b"\0/home/me/pkg/csrc/a.cpp\0"},

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hatch_torch_ext.remote import pipfiles
+from hatch_torch_ext.remote import pipconfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,15 +35,15 @@ def test_lines_that_contradict(line: str, requirement: str, contradicts: bool, t
     file = tmp_path / "constraints.txt"
     file.write_text(f"# ours\n--hash=x\n{line}  # theirs\n\n", encoding="utf-8")
     environ = {"PIP_CONFIG_FILE": "/dev/null"}
-    message = pipfiles.contradiction({**environ, "UV_CONSTRAINT": f"/nope {file}"}, [requirement], pip=False)
+    message = pipconfig.contradiction({**environ, "UV_CONSTRAINT": f"/nope {file}"}, [requirement], pip=False)
     assert message == (
         f"It is held back by constraints: `UV_CONSTRAINT` ({file}) has the line `{line}`. Run `unset UV_CONSTRAINT` "
         "before the build, or correct the matrix."
         if contradicts
         else None
     )
-    assert (pipfiles.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [requirement]) is None) != contradicts
-    assert pipfiles.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [requirement], pip=False) is None
+    assert (pipconfig.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [requirement]) is None) != contradicts
+    assert pipconfig.contradiction({**environ, "PIP_CONSTRAINT": str(file)}, [requirement], pip=False) is None
 
 
 def test_pips_own_files_may_name_constraints(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_pips_own_files_may_name_constraints(tmp_path: Path) -> None:
     file.write_text("torch==2.8\n", encoding="utf-8")
     conf.write_text(f"[global]\nconstraint = {file}\n", encoding="utf-8")
     environ = {"PIP_CONFIG_FILE": str(conf), "XDG_CONFIG_DIRS": str(tmp_path)}
-    message = pipfiles.contradiction(environ, ["torch==2.9.*"])
+    message = pipconfig.contradiction(environ, ["torch==2.9.*"])
     assert message is not None
     assert f"`constraint` in {conf} ({file}) has the line `torch==2.8`" in message
-    assert pipfiles.contradiction({**environ, "PIP_CONSTRAINT": "/dev/null"}, ["torch==2.9.*"]) is None
+    assert pipconfig.contradiction({**environ, "PIP_CONSTRAINT": "/dev/null"}, ["torch==2.9.*"]) is None

@@ -119,8 +119,11 @@ def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cmake_files_read() -> None:
-    """``$ENV{…}``, and the variables that name a package's place, but for packages whose place the build names."""
-    text = "set(X $ENV{FLAVOUR})\nfind_package(Torch)\nfind_package( Foo 1.2)\nFIND_PACKAGE(fmt REQUIRED)\n"
+    """``$ENV{…}``, and the variables that name a package's place, but for packages whose place the build names.
+
+    PATH, which every isolated build has another value of, is not among them: no entry would be kept.
+    """
+    text = "set(X $ENV{FLAVOUR} $ENV{PATH})\nfind_package(Torch)\nfind_package( Foo 1.2)\nFIND_PACKAGE(fmt REQUIRED)\n"
     assert sorted(variables.of_cmake([text])) == [
         *("FLAVOUR", "FMT_ROOT", "FOO_ROOT", "Foo_DIR", "Foo_ROOT", "fmt_DIR", "fmt_ROOT"),
     ]

@@ -43,7 +43,8 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
         other = (name for name in unknown(binary, subject) if not is_build_path(name))
         if missing := [name for name in other if not owners.is_python(name)]:
-            message = f"needs {some(missing)}: not in the wheel, not of torch or its requirements, not of the system"
+            providers = "neither the wheel, nor torch and its requirements, nor the system provides"
+            message = f"needs {some(missing)}, which {providers}"
             yield finding("missing-library", binary.place, message, variant=subject.variant)
         yield from _processes(binary, subject)
         yield from _unreachable(binary, having, subject)

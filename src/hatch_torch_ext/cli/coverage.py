@@ -18,7 +18,7 @@ from hatch_torch_ext.cli import project, terminal
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.matrix import coverage
 from hatch_torch_ext.pipeline import selection
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.remote.http import Http, Limits
 from hatch_torch_ext.resolve import available
 
@@ -59,7 +59,7 @@ def compare(
     index = None
     for entry in entries:
         environ = {**os.environ, **dict(entry.env_vars)}
-        index = settings.read(entry, config, {**pipfiles.variables(environ), **environ})
+        index = settings.read(entry, config, {**pipconfig.variables(environ), **environ})
         places.update(dict.fromkeys((*index.find_links, *index.indexes)))
     kept = store.open_usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
     with Http(index or settings.IndexSettings(), Limits(attempts=1)) as http:

@@ -87,10 +87,10 @@ def add_install(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def run_install(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     from hatch_torch_ext.base import process
-    from hatch_torch_ext.remote import pipfiles
+    from hatch_torch_ext.remote import pipconfig
     from hatch_torch_ext.user import doctor, target
 
-    environ = {**pipfiles.variables(os.environ), **os.environ}
+    environ = {**pipconfig.variables(os.environ), **os.environ}
     into = target.find(options.python, os.environ, folder=Path.cwd())
     plan = _plan(options, into, environ)
     for line in plan.because:
@@ -121,14 +121,14 @@ def run_install(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace, into: TargetPython, environ: Mapping[str, str]) -> Plan:
     """Return what to install; print what limits the choice."""
     from hatch_torch_ext.base.errors import ConfigurationError
-    from hatch_torch_ext.remote import pipfiles, settings
+    from hatch_torch_ext.remote import pipconfig, settings
     from hatch_torch_ext.remote.http import Http, RemoteError
     from hatch_torch_ext.user import installing, machine
 
     here = machine.read(os.environ)
     for problem in here.problems:
         terminal.complain(f"hatch-torch-ext: {problem}")
-    limits = [line for file in options.constraint for line in pipfiles.torch_constraints(file, into.python_version)]
+    limits = [line for file in options.constraint for line in pipconfig.torch_constraints(file, into.python_version)]
     for line in limits:
         terminal.say(f"# {line}: a limit of --constraint")
     try:

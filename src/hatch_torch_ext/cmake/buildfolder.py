@@ -37,8 +37,6 @@ as something was installed, ``placed`` (what compiling has put into the prefix, 
 
 It is in the folder, so that it ends with it, and replaced whole; what it claims is taken back before that changes.
 """
-_OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
-"""Variables that every isolated build has another value of; CMake gets one that begins with the entry's own folders."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
 """Variables that differ from one command to the next."""
 SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
@@ -189,7 +187,7 @@ def _found_by(setup: Setup) -> str:
     """
     environ = setup.entry.environ(os.environ)
     texts = map(project.text, project.cmake_files(setup.config.source))
-    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - _OF_A_FRONT_END
+    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - variables.OF_A_FRONT_END
     values = [(name, environ[name]) for name in sorted(named) if name in environ]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 

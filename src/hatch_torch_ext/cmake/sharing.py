@@ -1,4 +1,4 @@
-"""What an entry's build asks of those who share the machine and the sources among entries (``pipeline/slots.py``)."""
+"""Interfaces by which an entry's build gets its jobs and its turn at the sources: ``pipeline/slots.py`` has them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clients(enum.Enum):
 
 
 class Server(Protocol):
-    """Gives each compiler its job while Ninja counts those that wait among the running."""
+    """Gives each compiler a job; Ninja counts a compiler that waits for one as running."""
 
     @property
     def running(self) -> int:

@@ -20,7 +20,7 @@ from hatch_torch_ext.base import locks, process, resources, untrusted
 from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import program
 from hatch_torch_ext.facts import labels
-from hatch_torch_ext.remote import pipfiles
+from hatch_torch_ext.remote import pipconfig
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.values import Environment, Interpreter
 
@@ -167,7 +167,7 @@ def _run(
 
 def _creation_error(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
     message = program.last_output(error.output)
-    constrained = pipfiles.contradiction({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
+    constrained = pipconfig.contradiction({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (
             f"Python {entry.python} is not on PATH, and hatch could not get it: install it and put it on PATH, or "
@@ -227,8 +227,8 @@ def _check_complete(
         raise EnvironmentCreationError(
             entry.name,
             f"hatch made the environment in {answer['prefix']}, and the installer reported success, but {listed} is "
-            "missing: a setting makes pip or uv install elsewhere. `pip config list`, and the table `pip` of uv.toml, "
-            f"show it as `target`, `prefix`, `root`, `user`, `python` or `system`: remove it{again}.",
+            "missing, since a setting sends packages to another folder. Look for `target`, `prefix`, `root`, `user`, "
+            f"`python` or `system` in `pip config list` and in the table `pip` of uv.toml, and remove it{again}.",
         )
 
 

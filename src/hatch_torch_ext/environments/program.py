@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import store
 from hatch_torch_ext.base import escape, process, redact, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipconfig, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -199,7 +199,7 @@ def _version(where: Path) -> str:
 
 def _fill(made: Path) -> dict[str, object]:
     """Install hatch into the folder ``made``, with compiled bytecode, since the folder is read-only afterwards."""
-    environ = {**pipfiles.variables(os.environ), **os.environ}
+    environ = {**pipconfig.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     uv.install_into(
         made,

@@ -1,8 +1,9 @@
 """Who provides a library, or a symbol, by its name: patterns and one rule on mangled names, for every kind of SDK.
 
-No lists of versions. The rule does not use exports: a thin SDK has none, and NEEDED must be the same for thin and full
-ones. It agrees with the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and libtorch_cpu.so, so C++
-symbols need both (the second needs the first anyway); what CUDA and Python own has its own namespaces and names.
+No lists of versions. The rule does not use exports: a thin SDK has no libraries that export, and its NEEDED must equal
+that of a full SDK. It agrees with the exports of torch 1.13 to 2.15: ``c10`` is spread over libc10.so and
+libtorch_cpu.so, so C++ symbols need both (the second needs the first anyway); what CUDA and Python own has its own
+namespaces and names.
 
 For two parts of torch's internals the names do not decide, and the rule assigns them to the CPU library: the kernels of
 ``at::native``, and symmetric memory in ``c10d``. A project that calls these in libtorch_cuda.so usually needs

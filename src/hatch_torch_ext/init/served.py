@@ -156,7 +156,7 @@ def without_compiler(torch: Iterable[str]) -> Iterator[str]:
 
 
 def first_stable(*, with_compiler: bool) -> str:
-    """Return the first release with the stable ABI, or the first of these that has a compiler for CUDA on the index."""
+    """Return the first release with the stable ABI; ``with_compiler``: of those whose CUDA has one on the index."""
     lines = (minor for minor in sorted(releases.PUBLISHED_PYTHONS) if minor >= releases.FIRST_STABLE_ABI)
     return releases.format_minor(next(each for each in lines if not with_compiler or _has_compiler(each)))
 
@@ -167,7 +167,7 @@ def _has_compiler(minor: releases.Minor) -> bool:
 
 
 def torch_releases(specifier: SpecifierSet | None = None) -> list[str]:
-    """Return the newest releases of torch, of those that ``specifier`` has; none where it has none that is known."""
+    """Return the newest known releases of torch that ``specifier`` admits; empty if it admits none."""
     known = sorted(releases.PUBLISHED_PYTHONS)
     if specifier is None:
         kept = known

@@ -157,9 +157,9 @@ def layout(part: Part, added: Sequence[Part], *, generated: Collection[str] = ()
     found = merging.relaid(variants, [part])
     if parse_tag(found.tag) != parse_tag("-".join(part.wheel.path.stem.split("-")[-3:])):
         raise MergeError(
-            f"With the new variants the tag of {part.wheel.path.name} would be {found.tag}, and installers look at the "
-            "tag before the build number. Build them in the image in which the wheel was built, or release a new "
-            "version"
+            f"The new variants would change the tag of {part.wheel.path.name} to {found.tag}, and installers compare "
+            "tags before build numbers: they might not choose the new wheel. Build the variants in the image in which "
+            "the wheel was built, or release a new version"
         )
     _check_required(part, found)
     return found

@@ -25,8 +25,8 @@ KEPT = ("debug", "log.txt", memory.FILE, *memory.RESULTS)
 LOOK = 0.1
 
 
-def family_of(folder: Path) -> Family:
-    """Return the family of all programs of builds in ``folder``, and end those that a killed build left.
+def take_over(folder: Path) -> Family:
+    """End the programs that a killed build left in ``folder``; return the family of those that builds there start.
 
     The caller holds the folder's lock, so no other build is running there.
     """

@@ -29,7 +29,7 @@ from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.pipeline import crew, events, memory
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.toolchain import tools
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _keep(folder: Path, name: str, wheel: bytes) -> None:
 
 def _environ(version: str) -> dict[str, str]:
     """Return the variables that affect the build or where packages come from; they are sent with the task."""
-    kept = {*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values()}
+    kept = {*settings.UV_INDEX_VARIABLES, *pipconfig.VARIABLES.values()}
     own = {name for name in os.environ if name.startswith("HATCH_TORCH_EXT_")}
     own -= {f"HATCH_TORCH_EXT_{name}" for name in ("CACHE", "DASK", "JOBS", "ONLY", "SKIP")}
     found = {name: value for name, value in os.environ.items() if name in kept | own}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hatch_torch_ext.base.errors import EntryError, Stopped
 from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import capacity, events, stages
-from hatch_torch_ext.pipeline.cleanup import Cleanup, family_of
+from hatch_torch_ext.pipeline.cleanup import Cleanup, take_over
 from hatch_torch_ext.pipeline.memory import History, Took
 from hatch_torch_ext.pipeline.pool import Pool, Sources
 from hatch_torch_ext.pipeline.slots import EntrySlots, Shares
@@ -93,7 +93,7 @@ class Crew:
     def run(self, jobs: int) -> list[Outcome[Task, BuiltVariant]]:
         """Build every entry with ``jobs`` compile jobs for all, and return the outcomes, in the order of the tasks."""
         work = self.tasks[0].work
-        family = family_of(work)
+        family = take_over(work)
         pool = Pool(jobs)
         pressure = capacity.Pressure(pool, self.capacity, self.per_job, self.stream)
         means = _Means(

@@ -37,7 +37,7 @@ from hatch_torch_ext.facts import content, project, variables, variant
 from hatch_torch_ext.facts.backend import compilers
 from hatch_torch_ext.facts.variables import Use
 from hatch_torch_ext.pipeline import folders
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.toolchain import crosscompiler, tools
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def _folder(task: Task) -> Path:
 
 
 def _key(task: Task, environ: Mapping[str, str]) -> str:
-    index = {**pipfiles.variables(environ), **environ}
+    index = {**pipconfig.variables(environ), **environ}
     facts = {
         "own": own_digest(),
         "entry": repr(task.entry),
@@ -316,7 +316,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},
         "environ": variables.of(Use.COMPILE | Use.FIND, environ),
         "files": project.read_once(task.config.source, task.config.cmake.args, task.config.cmake.define, environ),
-        "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipfiles.VARIABLES.values())},
+        "index": {name: index.get(name) for name in (*settings.UV_INDEX_VARIABLES, *pipconfig.VARIABLES.values())},
     }
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False).replace(str(task.config.root), "<project>")
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

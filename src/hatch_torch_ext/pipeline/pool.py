@@ -105,7 +105,7 @@ class Pool:
         """Put back the tokens that clients which were killed had taken; return how many there were.
 
         It is called while no client runs: each token is then free, taken here, or lost. If a client was killed while a
-        launcher had lent it a job, there is one token too many, which is taken out.
+        launcher had lent it a job, there is one token too many: it is taken out, and the number is negative.
         """
         with self._lock:
             if self._closed:
@@ -200,7 +200,7 @@ class Held:
 
 
 class SharedLock:
-    """A lock that several hold beside one another, or one by itself; who waits for the latter comes before newcomers.
+    """A lock that several hold beside one another, or one by itself; who waits to hold it by itself goes first.
 
     Whoever waits gives its token of the pool back meanwhile, or those that hold the lock could not come to their end.
     """

@@ -1,4 +1,4 @@
-"""Parts of the whole: a fair division of entries into shards, their origin, and the job matrix for GitHub."""
+"""The division of entries into shards, what a wheel was built from, and the job matrix for GitHub."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hatch_torch_ext.base.errors import EntryError, SdkError
 from hatch_torch_ext.facts import project
 from hatch_torch_ext.facts.backend import VARIABLE
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports, fetch, thin
 from hatch_torch_ext.values import PreparedEntry
@@ -127,7 +127,7 @@ def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
 def _environ(entry: Entry) -> dict[str, str]:
     """Return the variables that say where the entry's packages come from; pip's files count if it has none."""
     environ = {**os.environ, **dict(entry.env_vars)}
-    return {**pipfiles.variables(environ), **environ}
+    return {**pipconfig.variables(environ), **environ}
 
 
 def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import Stopped
 from hatch_torch_ext.pipeline import events, memory
-from hatch_torch_ext.pipeline.cleanup import family_of
+from hatch_torch_ext.pipeline.cleanup import take_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ def built_in(
     root = _unpacked(folder, order.sources, packed)
     work = root / "build" / "torch-ext"
     (work / events.FILE).unlink(missing_ok=True)
-    family = family_of(root)
+    family = take_over(root)
     ended = threading.Event()
     out = Path(tempfile.mkdtemp(prefix="out-", dir=folder))
     follower = threading.Thread(

@@ -19,7 +19,7 @@ from hatch_torch_ext.base import process, redact, untrusted, uv
 from hatch_torch_ext.base.errors import ProcessError, SdkError
 from hatch_torch_ext.facts.backend import local_tag
 from hatch_torch_ext.facts.releases import TORCH_INDEX
-from hatch_torch_ext.remote import index, pipfiles
+from hatch_torch_ext.remote import index, pipconfig
 from hatch_torch_ext.remote.http import Http, RemoteError
 from hatch_torch_ext.remote.settings import PROXY_VARIABLES, UV_INDEX_VARIABLES, public, without_credentials
 
@@ -128,7 +128,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept.value)
             scope.report(f"the index cannot be reached; using {names} as resolved before")
             return kept.value
-        constrained = pipfiles.contradiction(os.environ, requirements, pip=False)
+        constrained = pipconfig.contradiction(os.environ, requirements, pip=False)
         why = constrained or (None if dependencies else why_none(scope, requirements[0]))
         listed = ", ".join(requirements)
         named = any(Requirement(line).url is not None for line in requirements)
@@ -155,15 +155,15 @@ def _check_requirements(scope: Scope, requirements: Sequence[str], found: Sequen
         version = versions.get(canonicalize_name(requirement.name))
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
-        constrained = pipfiles.contradiction(os.environ, [line], pip=False)
+        constrained = pipconfig.contradiction(os.environ, [line], pip=False)
         variables = _variables(os.environ)
         undo = f"run `unset {' '.join(variables)}` before the build, or " if variables else ""
         raise SdkError(
             scope.entry.name,
             constrained
-            or f"uv resolved `{line}` to {f'{requirement.name} {version}' if version else 'nothing'}, as its "
-            f"settings say: {undo}correct `[tool.uv]` of pyproject.toml or uv.toml (`override-dependencies`, "
-            "`exclude-dependencies`).",
+            or f"uv found {f'{requirement.name} {version}' if version else 'nothing'} for `{line}`, because its "
+            f"settings change the requirement: {undo}correct `[tool.uv]` of pyproject.toml or uv.toml "
+            "(`override-dependencies`, `exclude-dependencies`).",
         )
 
 

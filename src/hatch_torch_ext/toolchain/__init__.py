@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import store as stores
 from hatch_torch_ext.base import process, uv
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
-from hatch_torch_ext.remote import pipfiles, settings
+from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.toolchain import crosscompiler, cuda, tools
 from hatch_torch_ext.values import CompilerCache, CrossTarget, Tool, Toolchain
 
@@ -129,7 +129,7 @@ def _cache(config: Config, *, entry: str, report: Callable[[str], None]) -> Comp
 
 def _our_ccache(store: Store, report: Callable[[str], None]) -> Path | None:
     """Return our own ccache, and fetch it if need be; None if it cannot be fetched."""
-    environ = {**pipfiles.variables(os.environ), **os.environ}
+    environ = {**pipconfig.variables(os.environ), **os.environ}
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     names = (*settings.UV_INDEX_VARIABLES, settings.NO_INDEX)
     indexes = {name: changes.get(name) or environ.get(name) for name in names}

@@ -50,14 +50,14 @@ WHOLE = (*PROGRAMS, *HEADERS, ("include/nv/target", "cccl"))
 """(a required file, the extra of ``cuda-toolkit`` that installs it)."""
 
 
-class WheelRootError(Exception):
+class IncompleteToolkitError(Exception):
     """A toolkit lacks parts, which the text names."""
 
 
 def whole_root(wheels: Path, root: Path) -> Path:
     """Fill ``root`` with links to the toolkit in ``wheels`` (``…/nvidia/cu13``), and return it.
 
-    Raises ``WheelRootError`` if a part is missing.
+    Raises ``IncompleteToolkitError`` if a part is missing.
     """
     _check(f"the CUDA toolkit in {wheels}", WHOLE, [wheels])
     _programs(wheels, root)
@@ -69,7 +69,7 @@ def whole_root(wheels: Path, root: Path) -> Path:
 def cross_root(toolkit: Path, parts: Sequence[Path], machine: str, root: Path, *, wheels: bool) -> Path:
     """Fill ``root`` with links to the programs of ``toolkit`` and to the files of ``machine`` in ``parts``; return it.
 
-    ``wheels`` is True if the toolkit is from wheels. Raises ``WheelRootError`` if a part is missing.
+    ``wheels`` is True if the toolkit is from wheels. Raises ``IncompleteToolkitError`` if a part is missing.
     """
     _check(f"the CUDA toolkit in {toolkit}", WHOLE if wheels else PROGRAMS, [toolkit])
     _check(f"the part for {machine} of the CUDA toolkit in {toolkit}", HEADERS, parts)
@@ -95,7 +95,7 @@ def _check(name: str, required: Sequence[tuple[str, str]], folders: Sequence[Pat
         {f"{path} ({extra})" for path, extra in required if not any(any(folder.glob(path)) for folder in folders)}
     )
     if missing:
-        raise WheelRootError(f"{name} is incomplete: it lacks {', '.join(missing)}")
+        raise IncompleteToolkitError(f"{name} is incomplete: it lacks {', '.join(missing)}")
 
 
 def _programs(toolkit: Path, root: Path) -> None:
@@ -183,7 +183,7 @@ def find(
         return None, _no_cuda_torch(prepared)
     try:
         return check_cmake(_find_fitting(prepared, cxx, target), cmake), None
-    except WheelRootError as error:
+    except IncompleteToolkitError as error:
         return None, f"{error}. {remedy(prepared.config, cuda)}"
     except (Unfit, ValueError) as error:
         return None, str(error)
@@ -194,7 +194,7 @@ def find(
 def _find_fitting(prepared: PreparedEntry, cxx: Tool, target: CrossTarget | None) -> Toolkit:
     """Return a toolkit that fits the entry's torch, its host compiler and its architectures.
 
-    Raises ``Unfit``, ``WheelRootError``, ``ProcessError``, or ``ValueError`` for an architecture.
+    Raises ``Unfit``, ``IncompleteToolkitError``, ``ProcessError``, or ``ValueError`` for an architecture.
     """
     config = prepared.config
     environ = prepared.entry.environ(os.environ)
@@ -365,7 +365,7 @@ def _cross_root(candidate: Candidate, version: str, prepared: PreparedEntry, tar
             )
     try:
         return cross_root(toolkit, parts, target.machine, root, wheels=candidate.wheels)
-    except WheelRootError as error:
+    except IncompleteToolkitError as error:
         if candidate.wheels:
             raise
         raise Unfit(f"{error}. {_how_to_cross(version)}") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.remote import pipfiles
+from hatch_torch_ext.remote import pipconfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return variables under which no file of this machine is looked at."""
-    monkeypatch.setattr(pipfiles, "SYSTEM", tmp_path / "etc" / "pip.conf")
+    monkeypatch.setattr(pipconfig, "SYSTEM", tmp_path / "etc" / "pip.conf")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     return {"HOME": str(tmp_path / "home"), "XDG_CONFIG_DIRS": f"{tmp_path}/xdg:{tmp_path}/xdg2"}
 
@@ -31,8 +31,8 @@ def write(file: Path, text: str) -> None:
 
 def test_no_file_says_nothing(environ: dict[str, str]) -> None:
     """Most machines have none."""
-    assert pipfiles.variables(environ) == {}
-    assert pipfiles.variables({}) == {}
+    assert pipconfig.variables(environ) == {}
+    assert pipconfig.variables({}) == {}
 
 
 def test_the_nearer_file_wins(environ: dict[str, str], tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_the_nearer_file_wins(environ: dict[str, str], tmp_path: Path) -> None:
         "PIP_TRUSTED_HOST": "b",
         "PIP_NO_INDEX": "true",
     }
-    assert pipfiles.variables(environ) == expected
+    assert pipconfig.variables(environ) == expected
     write(tmp_path / "venv" / "pip.conf", "[global]\nextra-index-url =\n    e\n    f%20g\nquiet = 1\n")
-    found = pipfiles.variables(environ)
+    found = pipconfig.variables(environ)
     assert found.pop("PIP_EXTRA_INDEX_URL").split() == ["e", "f%20g"]
     assert found == expected
     write(tmp_path / "named" / "pip.ini", "[global]\nproxy = http://n\n")
-    found = pipfiles.variables({**environ, "PIP_CONFIG_FILE": str(tmp_path / "named" / "pip.ini")})
+    found = pipconfig.variables({**environ, "PIP_CONFIG_FILE": str(tmp_path / "named" / "pip.ini")})
     assert (found["PIP_PROXY"], found["PIP_INDEX_URL"]) == ("http://n", "b")
 
 
@@ -64,8 +64,8 @@ def test_a_file_that_is_named_replaces_the_users_and_devnull_all(environ: dict[s
     write(tmp_path / "home" / ".pip" / "pip.conf", "[global]\nindex-url = user\n")
     write(tmp_path / "etc" / "pip.conf", "[global]\nproxy = system\n")
     both = {"PIP_INDEX_URL": "user", "PIP_PROXY": "system"}
-    assert pipfiles.variables({**environ, "PIP_CONFIG_FILE": str(tmp_path / "none")}) == both
-    assert pipfiles.variables({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
+    assert pipconfig.variables({**environ, "PIP_CONFIG_FILE": str(tmp_path / "none")}) == both
+    assert pipconfig.variables({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
 
 
 @pytest.mark.parametrize("text", ["index-url = a\n", "[global]\nindex-url = a\nindex-url = b\n", "[global\n", "\xff"])
@@ -74,4 +74,4 @@ def test_a_file_that_cannot_be_read_is_named(text: str, environ: dict[str, str],
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "pip.conf").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigurationError, match=r"etc/pip\.conf, which configures pip, cannot be read: "):
-        pipfiles.variables(environ)
+        pipconfig.variables(environ)
