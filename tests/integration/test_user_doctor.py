@@ -431,7 +431,7 @@ def test_a_variable_of_one_process_prunes_nothing_for_others(
     assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
 
-@pytest.mark.performs("Install the torch")
+@pytest.mark.performs("First install a torch")
 def test_nothing_is_pruned_where_nothing_fits(
     environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
