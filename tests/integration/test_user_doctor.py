@@ -431,7 +431,7 @@ def test_a_variable_of_one_process_prunes_nothing_for_others(
     assert cli.main(["prune", "my-pkg", "--python", str(environment), "--dry-run"]) == 0
 
 
-@pytest.mark.performs("First install a torch")
+@pytest.mark.performs("Install a torch that it has")
 def test_nothing_is_pruned_where_nothing_fits(
     environment: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -440,7 +440,7 @@ def test_nothing_is_pruned_where_nothing_fits(
     set_torch(environment.parent.parent, TORCH.replace("2.8.0", "2.13.0"))
     assert cli.main(["prune", "my-pkg", "--python", str(environment)]) == 1
     said = capsys.readouterr().err
-    assert f"can load ({CPU28}, {CPU29}). Nothing is removed. First install a torch that it has a variant for: " in said
+    assert f"can load ({CPU28}, {CPU29}). Nothing is removed. Install a torch that it has a variant for first: " in said
     assert said.endswith(f"hatch-torch-ext install --python {environment} {wheel}\n")
     assert (site(environment) / "my_pkg/_torch_ext" / CPU29).is_dir()
     set_torch(environment.parent.parent)

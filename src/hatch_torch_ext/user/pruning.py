@@ -278,8 +278,8 @@ def prepare(
         raise ConfigurationError(
             [
                 f"{installed.distribution} has no variant that this environment can load "
-                f"({', '.join(installed.labels)}). Nothing is removed. First install a torch that it has a variant "
-                f"for: hatch-torch-ext install --python {shlex.quote(python)} "
+                f"({', '.join(installed.labels)}). Nothing is removed. Install a torch that it has a variant for "
+                f"first: hatch-torch-ext install --python {shlex.quote(python)} "
                 f"{shlex.quote(installed.requirement or installed.distribution)}"
             ]
         )
