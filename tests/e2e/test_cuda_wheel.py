@@ -244,8 +244,8 @@ def test_matrices_and_options_that_cannot_be(example: Path, store: Path) -> None
     config.write_text(text.replace('cuda = ["cu124"]', 'cuda = ["cu130"]'), encoding="utf-8")
     said = refused(example, store, "", HATCH_TORCH_EXT_ENVIRONMENT="full")
     assert (
-        "full.2.6-cu130: there is no torch 2.6 for CUDA 13.0: it was published for CUDA 11.8, 12.4, 12.6; take the "
-        "pair out of the matrix, or name it in `skip`"
+        "full.2.6-cu130: there is no torch 2.6 for CUDA 13.0: it was published for CUDA 11.8, 12.4, 12.6; remove the "
+        "pair from the matrix, or name it in `skip`"
     ) in said
     config.write_text(text.replace('environment = "matrix"', 'archs = ["8.0", "95"]'), encoding="utf-8")
     said = refused(example, store, "")
