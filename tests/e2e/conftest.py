@@ -114,10 +114,7 @@ def full_torch(once: Once) -> Callable[[str], Path]:
 
         def make(folder: Path) -> None:
             process.run([uv.find_uv_bin(), "venv", "--quiet", "--clear", "--python", sys.executable, folder])
-            overrides = folder / "overrides.txt"
-            overrides.write_text("triton; python_version < '3'\n")  # a gigabyte that compiles for GPUs
-            needed = (f"torch=={version}", "numpy", "pytest")
-            install(folder / "bin" / "python", "--overrides", overrides, *needed, deps=True)
+            install(folder / "bin" / "python", f"torch=={version}", "numpy", "pytest", deps=True)
             quicker.start(folder)
 
         return once(f"torch-{version}", make) / "bin" / "python"
