@@ -284,7 +284,7 @@ def _death(outcome: _Outcome, doing: str = "opening it") -> str:
         how = f"{doing} ends the process with status {outcome.returncode}"
     words = [line[:MAX_LINE] for line in outcome.printed if _FRAME.match(line) is None]
     thrown = next((number for number, line in enumerate(words) if line.startswith("terminate called")), None)
-    if thrown is not None:  # after warnings of torch and others
-        words = words[thrown : thrown + THROWN_LINES]
-    printed = " / ".join(words[-THROWN_LINES if thrown is not None else -TAIL_LINES :])
+    # What is thrown comes after warnings of torch and others.
+    shown = words[-TAIL_LINES:] if thrown is None else words[thrown : thrown + THROWN_LINES]
+    printed = " / ".join(shown)
     return f"{how}; it printed: {printed}" if printed else f"{how} without a word"

@@ -187,7 +187,7 @@ def _found_by(setup: Setup) -> str:
     """
     environ = setup.entry.environ(os.environ)
     texts = map(project.text, project.cmake_files(setup.config.source))
-    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)} - variables.OF_A_FRONT_END
+    named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)}
     values = [(name, environ[name]) for name in sorted(named) if name in environ]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 

@@ -149,7 +149,7 @@ class Config:
 
     def cross_for(self, machine: str) -> kinds.Cross:
         """Return the options `cross` for ``machine``; none of them is set if the author has no such table."""
-        return next((each for each in self.cross if each.machine == machine), kinds.Cross(machine=machine))
+        return kinds.cross_for(machine, self.cross)
 
     environment: str = BUILT.option(
         "environment",

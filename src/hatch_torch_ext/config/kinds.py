@@ -13,7 +13,7 @@ from hatch_torch_ext.facts import archs
 from hatch_torch_ext.facts.labels import MACHINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 # fmt: off
@@ -243,6 +243,11 @@ def _cross(options: Options, name: str) -> tuple[Cross, ...] | None:
         table.fields("python", values["python"] or "", ["python"])
         found.append(Cross(machine=machine, **values))
     return tuple(found)
+
+
+def cross_for(machine: str, found: Iterable[Cross]) -> Cross:
+    """Return the options of ``found`` for ``machine``; none of them is set if the author has no such table."""
+    return next((each for each in found if each.machine == machine), Cross(machine=machine))
 
 
 def with_absolute_paths(cross: Cross, root: Path) -> Cross:

@@ -104,7 +104,7 @@ _READ = re.compile(r"ENV\{(\w+)\}")
 _FOUND = re.compile(r"\bfind_package\s*\(\s*(\w+)", re.IGNORECASE)
 _PINNED = frozenset({"Torch", "Caffe2", "CUDAToolkit", "CUDA", "Python", "Python3", "PythonInterp", "PythonLibs"})
 """Packages whose place a build names itself."""
-OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
+_OF_A_FRONT_END = frozenset({"PATH", "PYTHONPATH", "VIRTUAL_ENV"})
 """Variables of which every isolated build has another value; CMake gets one that begins with the entry's folders."""
 
 
@@ -132,7 +132,7 @@ def of_cmake(texts: Iterable[str]) -> Iterator[str]:
     Those of which every isolated build has another value are left out.
     """
     for text in texts:
-        yield from (name for name in _READ.findall(text) if name not in OF_A_FRONT_END)
+        yield from (name for name in _READ.findall(text) if name not in _OF_A_FRONT_END)
         for package in _FOUND.findall(text):
             if package not in _PINNED:
                 yield from (f"{package}_ROOT", f"{package.upper()}_ROOT", f"{package}_DIR")

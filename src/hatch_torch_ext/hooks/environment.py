@@ -83,5 +83,4 @@ class MachineEnvironment(VirtualEnvironment):
         found = kinds.CROSS.read(Options(raw=raw, problems=problems), "cross") or ()
         if problems:
             raise ConfigurationError(problems)
-        options = next((each for each in found if each.machine == machine), kinds.Cross(machine=machine))
-        return kinds.with_absolute_paths(options, Path(str(self.root)))
+        return kinds.with_absolute_paths(kinds.cross_for(machine, found), Path(str(self.root)))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from tomlkit import TOMLDocument
+
     from hatch_torch_ext.init.targets import Target
     from hatch_torch_ext.init.texts import Note
 
@@ -74,23 +76,23 @@ def render(contents: Contents) -> tuple[str, tuple[Note, ...]]:
     }
     _merge(hatch, about)
     if contents.packed is None:
-        return _spaced(tomlkit.dumps(document), contents.existing or ""), ()
+        return _spaced(document, contents.existing), ()
     inner, folder = contents.package.replace(".", "/"), package_folder(metadata, contents.package, root)
     loads = (f"{inner}/__init__.py", f"{folder}/__init__.py")
     tables = tomlkit.parse(tomlkit.dumps(document)).unwrap()
     found = packing.options(root, tables, contents.packed, own=loads)
     _merge(document["tool"]["hatch"]["build"]["targets"]["wheel"], found.table)
-    return _spaced(tomlkit.dumps(document), contents.existing or ""), found.notes
+    return _spaced(document, contents.existing), found.notes
 
 
 _TABLE = re.compile(r"\[\[?[\w.\"' -]+\]\]?")
 """The line that begins a table."""
 
 
-def _spaced(text: str, before: str) -> str:
+def _spaced(document: TOMLDocument, before: str | None) -> str:
     """Return the text with an empty line before each table that ``before`` does not have in the same place."""
-    old, lines = before.splitlines(), text.splitlines()
-    kept = {*itertools.pairwise(old)}
+    text = tomlkit.dumps(document)
+    lines, kept = text.splitlines(), {*itertools.pairwise((before or "").splitlines())}
     spaced = lines[:1]
     for last, line in itertools.pairwise(lines):
         if _TABLE.fullmatch(line) and last.strip() and not last.startswith("#") and (last, line) not in kept:
