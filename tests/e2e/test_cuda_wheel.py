@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MACHINE = os.uname().machine
 ARCHS = ("7.5", "7.5+PTX", "9.0")
 STABLE_CUDA, STABLE_CPU = f"stable2.11_cu13.0_{MACHINE}", f"stable2.10_cpu_{MACHINE}"
-EXACT_CUDA = f"torch2.6_cu12.4_cxx98_{MACHINE}"
+EXACT_CUDA = f"torch2.5_cu12.4_cxx98_{MACHINE}"
 RUN = """
 import torch, torch_ext_example
 from torch_ext_example import _variants, farthest_point_sampling
@@ -46,13 +46,13 @@ assert not torch.cuda.is_initialized()
 
 @pytest.fixture(scope="session")
 def cuda12_wheel(once: Once, store: Path, cuda12: Path) -> Path:
-    """Return the example's wheel with an exact variant for torch 2.6 and CUDA 12.4, by the option ``cuda-home``."""
+    """Return the example's wheel with an exact variant for torch 2.5 and CUDA 12.4, by the option ``cuda-home``."""
 
     def make(folder: Path) -> None:
         (folder / "cuda-12.4").symlink_to(cuda12)
         root = copy_example(folder / "example")
         few_archs(root, f'cuda-home = "{folder}/cuda-{{cuda}}"')
-        build(root, folder / "dist", store, HATCH_TORCH_EXT_ONLY="full.2.6-cu124")
+        build(root, folder / "dist", store, HATCH_TORCH_EXT_ONLY="full.2.5-cu124")
         shutil.rmtree(root)
 
     (wheel,) = (once("cuda12_wheel", make) / "dist").glob("*.whl")
@@ -82,7 +82,7 @@ def loader(wheel: Path, folder: Path) -> ModuleType:
 def test_entries_without_a_toolkit_are_left_out_by_a_plain_skip(cuda_wheel: Path) -> None:
     """Each entry that `skip` leaves out is reported on a line, and is not in the wheel; the others are built."""
     said = (cuda_wheel.parent.parent / "said").read_text(encoding="utf-8")
-    for name in ("full.2.6-cu124", "full.2.7-cu126", "full.2.8-cu128", "full.2.10-stable-cu128"):
+    for name in ("full.2.5-cu124", "full.2.7-cu126", "full.2.8-cu128", "full.2.10-stable-cu128"):
         assert f"torch-ext: {name}: left out by the variable `HATCH_TORCH_EXT_SKIP`" in said
     assert "torch-ext: full.2.11-stable-cu130: GPU architectures 7.5+PTX 9.0, from option `archs`" in said
     assert set(manifest(cuda_wheel)) == {STABLE_CUDA, STABLE_CPU}
@@ -126,15 +126,15 @@ def test_a_cpu_torch_gets_the_cpu_variant(
 
 
 def test_cuda_12(cuda12_wheel: Path, full_torch: Callable[[str], Path], beside: Beside, tmp_path: Path) -> None:
-    """Torch 2.6 for CUDA 12.4 gets the exact variant, whose C++ ABI is the old one."""
-    done = outside(beside(full_torch("2.6.0"), cuda12_wheel), "-c", RUN, cwd=tmp_path)
-    assert done.stdout.split() == ["2.6.0", "12.4", EXACT_CUDA]
+    """Torch 2.5.0 for CUDA 12.4 gets the exact variant, whose C++ ABI is the old one."""
+    done = outside(beside(full_torch("2.5.0"), cuda12_wheel), "-c", RUN, cwd=tmp_path)
+    assert done.stdout.split() == ["2.5.0", "12.4", EXACT_CUDA]
 
 
 def test_a_cuda_12_4_variant_serves_only_newer_minors_of_cuda_12(cuda12_wheel: Path, tmp_path: Path) -> None:
     """Cases 6 and 7: CUDA 12.6 is served; for 11.8, 12.1 and 13.0 the message says why not; nothing is opened."""
     variants = loader(cuda12_wheel, tmp_path)
-    here = {**variants.facts(), "torch": "2.6.0", "cxx11_abi": False, "python": "cp311"}
+    here = {**variants.facts(), "torch": "2.5.0", "cxx11_abi": False, "python": "cp311"}
     chosen = {
         cuda: variants.select({**here, "backend": f"CUDA {cuda}"}, variants.DATA["variants"])
         for cuda in ("11.8", "12.1", "12.4", "12.6", "13.0")
@@ -196,9 +196,9 @@ def test_entries_for_cuda_12_without_a_toolkit(example: Path, store: Path, cuda1
     """Case 5: each entry's error says what was found, of which CUDA, and word for word what to do."""
     few_archs(example)
     home = cuda13_wheels / "nvidia" / "cu13"
-    only = "full.2.6-cu124,full.2.10-stable-cu128"
+    only = "full.2.5-cu124,full.2.10-stable-cu128"
     said = refused(example, store, only, CUDA_HOME=str(home), CUDA_PATH=None)
-    for name, cuda in (("full.2.6-cu124", "12.4"), ("full.2.10-stable-cu128", "12.8")):
+    for name, cuda in (("full.2.5-cu124", "12.4"), ("full.2.10-stable-cu128", "12.8")):
         told = [line for line in said.splitlines() if f"{name}: CMake asks for CUDA" in line]
         assert len(told) == 2  # when it failed, and at the end
         for line in told:

@@ -35,7 +35,7 @@ print(torch_ext_example.farthest_point_sampling(points, 3).tolist(), torch_ext_e
 
 LABELS = {
     "null": f"stable2.10_cpu_{MACHINE}",
-    "cu12": f"torch2.6_cu12.4_cxx98_{MACHINE}",
+    "cu12": f"torch2.5_cu12.4_cxx98_{MACHINE}",
     "cu13": f"stable2.11_cu13.0_{MACHINE}",
 }
 PREVIEW = {"UV_PREVIEW_FEATURES": "wheel-variants"}
@@ -87,7 +87,7 @@ def test_uv_chooses_by_driver(
     variants_folder: Path, full_torch: Callable[[str], Path], tmp_path: Path, driver: str | None, label: str
 ) -> None:
     """With the preview flag, the wheel that the driver runs, from an index on the loopback interface; and it runs."""
-    python = lent(full_torch("2.6.0" if label == "cu12" else "2.15.0"), tmp_path / "venv")
+    python = lent(full_torch("2.5.0" if label == "cu12" else "2.15.0"), tmp_path / "venv")
     with served(variants_folder) as address:
         options = ["--quiet", "--no-deps", "--no-cache", "--python", str(python), "--index-url", address]
         command = [uv.find_uv_bin(), "pip", "install", *options, "torch-ext-example"]
@@ -193,16 +193,16 @@ def test_the_exact_index_installs_what_fits(example_wheel: Path, tmp_path: Path)
     process.run([uv.find_uv_bin(), "venv", "--quiet", "--seed", tmp_path / "venv"])
     python = tmp_path / "venv" / "bin" / "python"
     with served(tmp_path / "ix") as address:
-        index = f"{address}/whl/torch-2.9+cpu/"  # as the page for people says it
+        index = f"{address}/whl/torch-2.5+cpu/"  # as the page for people says it
         pip = ["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--index-url", index, "torch-ext-example"]
         outside(python, *pip, cwd=tmp_path)
         said = outside(python, "-m", "pip", "list", "--format", "freeze", cwd=tmp_path)
-        assert "torch_ext_example==0.1.0+pt29cpu" in said.stdout.replace("-", "_")
+        assert "torch_ext_example==0.1.0+pt25cpu" in said.stdout.replace("-", "_")
         (tmp_path / "torch.in").write_text("torch-ext-example\ntorch==2.13.*\n")
         options = ["--quiet", "--no-cache", "--extra-index-url", index]
         refused = process.run([uv.find_uv_bin(), "pip", "compile", *options, tmp_path / "torch.in"], check=False)
     assert refused.returncode == 1
-    assert "all versions of torch-ext-example depend on torch>=2.9,<2.10" in " ".join(refused.stderr.split())
+    assert "all versions of torch-ext-example depend on torch>=2.5,<2.6" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
@@ -242,14 +242,14 @@ print(kernel.farthest_point_sampling(points, 3).tolist(), kernel._variants.load(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", ["2.9", "2.13"])
+@pytest.mark.parametrize("label", ["torch2.5_cpu_cxx98", "torch2.13_cpu_cxx11"])
 def test_kernels_loads_the_example(
-    example_wheel: Path, full_torch: Callable[[str], Path], torch_cpu_python: Path, tmp_path: Path, release: str
+    example_wheel: Path, full_torch: Callable[[str], Path], torch_cpu_python: Path, tmp_path: Path, label: str
 ) -> None:
     """A kernel repository of the example's wheel serves two torches; `kernels` chooses the folder by the torch."""
     kernels.write(example_wheel, out=tmp_path / "kernel", keep_namespace=True)
-    python = lent(full_torch("2.9.1") if release == "2.9" else torch_cpu_python, tmp_path / "venv")
+    python = lent(full_torch("2.5.0") if label.startswith("torch2.5") else torch_cpu_python, tmp_path / "venv")
     process.run([uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python, "kernels>=0.17"])
     done = process.run([python, "-P", "-c", KERNEL], cwd=tmp_path, env_changes={"HF_HUB_OFFLINE": "1"})
-    assert done.stdout == f"[0, 2, 3] torch{release}_cpu_cxx11_{MACHINE}\n"
+    assert done.stdout == f"[0, 2, 3] {label}_{MACHINE}\n"
     assert kernels.wheel_of(tmp_path / "kernel", out=tmp_path).read_bytes() == example_wheel.read_bytes()

@@ -30,17 +30,17 @@ TORCH_LIBRARY(my_pkg, m) { m.def("one() -> int", one); }
 """
 INIT = "src/my_pkg/__init__.py"
 USE = "import my_pkg, torch; print(my_pkg._variants.load().label, torch.ops.my_pkg.one())"
-OLD, NEW = "torch2.9_cpu_cxx11_x86_64", "torch2.13_cpu_cxx11_x86_64"
+OLD, NEW = "torch2.5_cpu_cxx98_x86_64", "torch2.13_cpu_cxx11_x86_64"
 
 
 def readme(root: Path) -> None:
-    """Write the files of the README's example into ``root``, for torch 2.9, with the source that it names."""
+    """Write the files of the README's example into ``root``, for torch 2.5, with the source that it names."""
     blocks = re.findall(r"```\w+\n# ([\w./]+).*?\n(.*?)```", (PROJECT / "README.md").read_text("utf-8"), re.DOTALL)
     files = {name: text for name, text in blocks if name in {"pyproject.toml", "csrc/CMakeLists.txt", INIT}}
     assert len(files) == 3
     for name, text in {**files, "csrc/my_ops.cpp": OPERATOR}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text.replace('["2.8", "2.9", "2.13"]', '["2.9"]'), encoding="utf-8")
+        (root / name).write_text(text.replace('["2.8", "2.9", "2.13"]', '["2.5"]'), encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Released:
 
     @property
     def wheel(self) -> Path:
-        """Return the project's wheel for torch 2.9."""
+        """Return the project's wheel for torch 2.5."""
         (wheel,) = (self.folder / "out").glob("my_pkg-1.0-py3-none-manylinux_*.whl")
         return wheel
 
@@ -92,7 +92,7 @@ def test_the_readmes_example_builds_from_the_release(
     """
     names = sorted(path.name for path in (released.folder / "dist").iterdir())
     assert names == [f"hatch_torch_ext-{__version__}-py3-none-any.whl", f"hatch_torch_ext-{__version__}.tar.gz"]
-    python = lent(full_torch("2.9.1"), tmp_path / "environment")
+    python = lent(full_torch("2.5.0"), tmp_path / "environment")
     install(python, released.wheel)
     assert outside(python, "-c", USE, cwd=tmp_path).stdout.split() == [OLD, "1"]
 
@@ -101,7 +101,7 @@ def test_the_readmes_example_builds_from_the_release(
 def test_users_of_the_next_torch_install_the_release_that_exists(
     tmp_path: Path, released: Released, torch_cpu_python: Path, full_torch: Callable[[str], Path]
 ) -> None:
-    """One command later, pip and uv give users of torch 2.13 a wheel that works; those of 2.9 keep what they had.
+    """One command later, pip and uv give users of torch 2.13 a wheel that works; those of 2.5 keep what they had.
 
     The index has both files, the old one unchanged: a lock with its hash installs it.
     """
@@ -118,7 +118,7 @@ def test_users_of_the_next_torch_install_the_release_that_exists(
         for torch, installer, label in (
             (torch_cpu_python, "pip", NEW),
             (torch_cpu_python, "uv", NEW),
-            (full_torch("2.9.1"), "pip", OLD),
+            (full_torch("2.5.0"), "pip", OLD),
         ):
             python = lent(torch, tmp_path / f"{installer}-{label}")
             command = [*pip, python, "install", "--no-cache-dir"] if installer == "pip" else [*uses_uv, python]
