@@ -209,22 +209,37 @@ def test_a_second_registration(torch_cpu_python: Path, site: Path, tmp_path: Pat
     assert registered.read(one).whole == {"hte_audit"}
 
 
+def two_of_one(folder: Path, site: Path, source: str, **differing: str) -> None:
+    """Link torch's registrations, compiled once, with each of the C sources into ``folder/NAME.so``."""
+    torch = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include"]
+    command = ["g++", "-std=c++20", "-O0", "-fPIC", *torch, "-c", "-x", "c++", "-", "-o", "both.o"]
+    subprocess.run(command, check=True, input=source.encode(), cwd=folder)
+    libraries = ["both.o", f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", "-lstdc++"]
+    for name, text in differing.items():
+        compiled(folder / f"{name}.so", text, *libraries, strip=False)
+
+
+REFUSED = """
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+extern "C" const int is_wrong;
+at::Tensor wrong(const at::Tensor& x, const c10::SymIntArrayRef& s) { return x; }
+at::Tensor right(const at::Tensor& x, c10::SymIntArrayRef s) { return x; }
+TORCH_LIBRARY(hte_refused, m) {
+  constexpr char schema[] = "f(Tensor x, SymInt[] s) -> Tensor";
+  is_wrong ? m.def(schema, &wrong) : m.def(schema, &right);
+}
+"""
+
+
 @pytest.mark.performs("Correct what the exception says")
 @pytest.mark.slow
 def test_a_registration_that_torch_refuses(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """Types that a schema cannot have (pytorch#163501): the finding has the whole reason, and its own remedy."""
-    flags = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include", f"-L{site}/torch/lib"]
-    for name, kind in (("wrong", "const c10::SymIntArrayRef&"), ("right", "c10::SymIntArrayRef")):
-        source = (
-            "#include <ATen/core/Tensor.h>\n#include <torch/library.h>\n"
-            f"at::Tensor f(const at::Tensor& x, {kind} s) {{ return x; }}\n"
-            f'TORCH_LIBRARY(hte_{name}, m) {{ m.def("f(Tensor x, SymInt[] s) -> Tensor", &f); }}\n'
-        )
-        command = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", "-x", "c++", "-", "-o", f"{name}.so", "-x", "none"]
-        torch = ["-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
-        subprocess.run([*command, *flags, *torch], check=True, input=source.encode(), cwd=tmp_path)
-    files = [binary(tmp_path / "wrong.so"), binary(tmp_path / "right.so")]
-    (found,) = opening.open_all(torch_cpu_python, files, variant="label", package="pkg").findings
+    two_of_one(tmp_path, site, REFUSED, wrong="const int is_wrong = 1;", right="const int is_wrong = 0;")
+    wrong, right = binary(tmp_path / "wrong.so"), binary(tmp_path / "right.so")
+    assert opening.open_all(torch_cpu_python, [right], variant="label", package="pkg").findings == ()
+    (found,) = opening.open_all(torch_cpu_python, [wrong], variant="label", package="pkg").findings
     assert (found.code, found.file, found.remedy) == ("crash", "wrong.so", opening.THROWN)
     assert "reason: Type mismatch in argument 2: int[] vs SymInt[]." in found.message
     assert "frame #" not in found.message
@@ -233,7 +248,8 @@ def test_a_registration_that_torch_refuses(torch_cpu_python: Path, site: Path, t
 CLASS = """
 #include <torch/custom_class.h>
 struct Counter : torch::CustomClassHolder { int64_t next() { return 1; } };
-static auto registered = torch::class_<Counter>(SPACE, "Counter").def(torch::init<>()).def("next", &Counter::next);
+extern "C" const char space[];
+static auto registered = torch::class_<Counter>(space, "Counter").def(torch::init<>()).def("next", &Counter::next);
 """
 
 
@@ -241,11 +257,7 @@ static auto registered = torch::class_<Counter>(SPACE, "Counter").def(torch::ini
 @pytest.mark.slow
 def test_a_class_that_is_registered_twice(torch_cpu_python: Path, site: Path, tmp_path: Path) -> None:
     """CASE 75: the process dies, and the finding says of what; under a name of its own each of both opens."""
-    flags = [f"-I{site}/torch/include", f"-I{site}/torch/include/torch/csrc/api/include", f"-L{site}/torch/lib"]
-    for name in ("one", "two"):
-        command = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", f'-DSPACE="hte_{name}"', "-x", "c++", "-"]
-        after = ["-o", f"{name}.so", "-x", "none", *flags, "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
-        subprocess.run([*command, *after], check=True, input=CLASS.encode(), cwd=tmp_path)
+    two_of_one(tmp_path, site, CLASS, one='const char space[] = "hte_one";', two='const char space[] = "hte_two";')
     (tmp_path / "again.so").write_bytes((tmp_path / "one.so").read_bytes())
     warning = binary(compiled(tmp_path / "a.so", "#include <stdio.h>\n" + WARNS))
     files = [warning, binary(tmp_path / "again.so"), binary(tmp_path / "one.so")]
@@ -266,7 +278,11 @@ def test_a_class_that_is_registered_twice(torch_cpu_python: Path, site: Path, tm
 SHARED = """
 #include <pybind11/pybind11.h>
 struct Counter { int next() { return 1; } };
-PYBIND11_MODULE(NAME, m) { pybind11::class_<Counter>(m, "Counter"MORE).def(pybind11::init<>()); }
+PYBIND11_MODULE(one, m) { pybind11::class_<Counter>(m, "Counter").def(pybind11::init<>()); }
+PYBIND11_MODULE(two, m) { pybind11::class_<Counter>(m, "Counter").def(pybind11::init<>()); }
+PYBIND11_MODULE(local, m) {
+  pybind11::class_<Counter>(m, "Counter", pybind11::module_local()).def(pybind11::init<>());
+}
 """
 
 
@@ -277,11 +293,13 @@ def test_a_class_of_pybind11_that_two_modules_define(
 ) -> None:
     """The second module cannot be imported, and the finding says what helps: both have it for themselves."""
     flags = [f"-I{site}/torch/include", f"-I{include}", "-O0", "-std=c++17"]
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", "one.so"]
+    subprocess.run([*command, *flags], check=True, input=SHARED.encode(), cwd=tmp_path)
     modules = []
-    for name, more in (("one", ""), ("two", ""), ("local", ", pybind11::module_local()")):
-        command = ["g++", "-shared", "-fPIC", f"-DNAME={name}", f"-DMORE={more}", "-x", "c++", "-", "-o", f"{name}.so"]
-        subprocess.run([*command, *flags], check=True, input=SHARED.encode(), cwd=tmp_path)
-        modules.append(dataclasses.replace(binary(tmp_path / f"{name}.so"), module=name))
+    for name in ("one", "two", "local"):  # each from a file of its own, which has them all
+        path = tmp_path / f"{name}.so"
+        path.write_bytes((tmp_path / "one.so").read_bytes())
+        modules.append(dataclasses.replace(binary(path), module=name))
     one, two, local = modules
     (found,) = opening.open_all(torch_cpu_python, [one, two], variant="label", package="pkg").findings
     assert (found.code, found.file, found.warning) == ("class-twice", "two.so", False)

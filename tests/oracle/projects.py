@@ -102,41 +102,26 @@ def choices(count: int | None = None, *, seed: int = 0, at_hand: frozenset[str] 
     return found[:count]
 
 
-SECONDS = {
-    **dict.fromkeys(("library", "fragment", "function", "impl", "class", "both", "fallback"), 9.0),  # torch's headers
-    "lto": 10.0,
-    "hidden": 7.0,  # headers that are precompiled do not serve it
-    "clang++": 5.0,
-    "modules": 10.0,  # nor these
-    "nanobind": 12.0,
-    "pybind11": 5.0,
-    "try_run": 5.0,
-    "discovery": 2.0,
-    "torch tool": 2.0,
-    "after": 2.0,  # a Python of its own imports torch
-}
-"""What a value adds to the processor seconds of a project, without a compiler cache; ``LEAST`` is what each takes."""
-LEAST = 6.0
-WORTH = 80
-"""How many pairs a value is worth that no other project has: all are to be there."""
-
-
-def quickest(count: int, at_hand: frozenset[str] = EVERYWHERE) -> list[Choice]:
-    """Return choices of those with all pairs: each time the one with the most new pairs for its seconds."""
-    left, found = _drawn(0, at_hand), list[Choice]()
-    pairs, values = set[frozenset[tuple[str, str]]](), set[tuple[str, str]]()
-    for _ in range(min(count, len(left))):
-        new = [len(_pairs(each) - pairs) + WORTH * len(each.items() - values) for each in left]
-        rate = [gain / _seconds(each) for gain, each in zip(new, left, strict=True)]
-        best = left.pop(rate.index(max(rate)))
-        found.append(best)
-        pairs |= _pairs(best)
-        values |= best.items()
-    return found
-
-
-def _seconds(choice: Choice) -> float:
-    return LEAST + sum(SECONDS.get(value, 0) for value in choice.values())
+QUICK: tuple[Choice, ...] = tuple(
+    dict(zip(DIMENSIONS, row, strict=True))
+    for row in (
+        ("function", "module", "as-needed", "g++", "unnamed", "4.0", "post-build", "dependency", "limited", "before"),
+        ("nothing", "object", "exclude-libs", "clang++", "C++14", "4.0", "none", "component", "none", "before"),
+        ("fallback", "several", "exclude-libs", "g++", "C++23", "3.18", "try_run", "package", "module", "before"),
+        ("stable", "shared", "lld", "clang++", "C++17", "3.18", "opening", "dependency", "module", "before"),
+        ("fragment", "static", "no-undefined", "g++", "C++14", "3.28", "stubs", "version", "nanobind", "before"),
+        ("backend", "module", "static runtime", "clang++", "C++20", "3.18", "post-build", "headers", "none", "before"),
+        ("impl", "several", "gold", "g++", "C++17", "3.28", "post-build", "data", "limited", "before"),
+        ("both", "another wheel", "mold", "g++", "C++14", "3.18", "tool", "headers", "module", "before"),
+        ("library", "object", "lto", "g++", "C++23", "3.10", "opening", "library", "limited", "before"),
+        ("hooks", "static", "gold", "clang++", "C++23", "4.0", "tool", "data", "none", "before"),
+        ("pass", "shared", "hidden", "g++", "unnamed", "3.10", "discovery", "rpath", "none", "before"),
+        ("class", "module", "hidden", "clang++", "modules", "3.28", "tool", "component", "pybind11", "before"),
+        ("pass", "several", "Bsymbolic", "clang++", "C++20", "4.0", "torch tool", "version", "limited", "before"),
+        ("hooks", "another wheel", "default", "clang++", "C++20", "3.10", "post-build", "rpath", "module", "after"),
+    )
+)
+"""Each value at least once, in few projects that compile quickly; not each pair of values, as in ``choices``."""
 
 
 def _drawn(seed: int, at_hand: frozenset[str]) -> list[Choice]:

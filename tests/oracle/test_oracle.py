@@ -1,4 +1,4 @@
-"""Some projects of the oracle, in every run: what a plain build gives, ours gives, or says what differs."""
+"""Few projects of the oracle, in every run: what a plain build gives, ours gives, or says what differs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oracle.workshop import Built
-
-COUNT = 18
-"""Projects in every run, with each value; the command of ``run.py`` has as many as there are, with each pair."""
-CHOICES = projects.quickest(COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +39,7 @@ def workshop(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
+@pytest.mark.parametrize("choice", projects.QUICK, ids=range(len(projects.QUICK)))
 def test_what_differs_from_a_plain_build_is_listed_or_told(choice: projects.Choice, workshop: Workshop) -> None:
     """Operators, classes, values, errors, exit status and libraries are those of the plain build, but for the list."""
     if lacking := projects.lacking().intersection(choice.values()):
@@ -69,9 +65,10 @@ def test_a_place_gives_the_same_or_a_sentence_with_what_to_do(
 
 
 def test_the_projects_of_every_run_have_each_value() -> None:
-    """They are chosen by what they cost, and leave none out."""
-    values = {pair for choice in CHOICES for pair in choice.items()}
+    """None is left out, and what is in one project fits together."""
+    values = {pair for choice in projects.QUICK for pair in choice.items()}
     assert values == {(name, value) for name, known in projects.DIMENSIONS.items() for value in known}
+    assert all(map(projects.fit, projects.QUICK))
 
 
 def test_what_a_place_tells_to_do_is_done_by_a_test() -> None:
