@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,18 +78,24 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 
 FILES = dict(sources())
-MODULES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+"""Name -> file; what is in them is parsed when a test asks: each worker of the tests imports this file."""
+
+
+@cache
+def parsed(module: str) -> ast.Module:
+    """Return the syntax of a module."""
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
 
 
 def imports(module: str) -> Iterator[Import]:
     """Yield what `module` imports of the project, wherever in it."""
     guarded = {
         id(inner)
-        for node in ast.walk(MODULES[module])
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    for node in ast.walk(MODULES[module]):
+    for node in ast.walk(parsed(module)):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == NAME:
             base = node.module.removeprefix(NAME).removeprefix(".")
@@ -104,7 +111,7 @@ def imports(module: str) -> Iterator[Import]:
 def part(name: str) -> str:
     """Return the part of the house that a module, or a name in one, belongs to: its first word."""
     first = name.partition(".")[0]
-    return first if first in {*MODULES, "resources"} else ""
+    return first if first in {*FILES, "resources"} else ""
 
 
 def layer(name: str) -> int:
@@ -115,26 +122,30 @@ def layer(name: str) -> int:
     raise AssertionError(f"`{name}` is in no layer: put it into LAYERS, or give what it holds to a part that is")
 
 
-ALL = [each for module in MODULES for each in imports(module)]
+@cache
+def every_import() -> list[Import]:
+    """Return what all modules import of the project."""
+    return [each for module in FILES for each in imports(module)]
 
 
 def test_every_module_has_its_layer() -> None:
     """A new part of the house is put into the table, and one that is gone is taken out."""
-    parts = {part(module) for module in MODULES}
+    parts = {part(module) for module in FILES}
     listed = [name for names in LAYERS.values() for name in names]
     assert sorted(parts) == sorted(listed)
 
 
 def test_imports_go_down() -> None:
     """Nothing knows who uses it, not even by a type."""
-    upward = [str(each) for each in ALL if part(each.target) != "resources" and layer(each.target) > layer(each.module)]
+    own = [each for each in every_import() if part(each.target) != "resources"]
+    upward = [str(each) for each in own if layer(each.target) > layer(each.module)]
     assert upward == []
 
 
 def test_stages_do_not_call_each_other() -> None:
     """What a stage takes of another is a value; of the rest it knows the facts that `VOCABULARY` names."""
     calls = []
-    for each in ALL:
+    for each in every_import():
         mine, theirs = part(each.module), part(each.target)
         if mine == theirs or mine not in LAYERS["stages"] or theirs not in {*LAYERS["stages"], "resources"}:
             continue
@@ -145,17 +156,17 @@ def test_stages_do_not_call_each_other() -> None:
 
 def test_every_exception_is_needed() -> None:
     """Every exception in the list of what stages share is used."""
-    taken = {each.target for each in ALL if not each.typing and part(each.module) != part(each.target)}
+    taken = {each.target for each in every_import() if not each.typing and part(each.module) != part(each.target)}
     idle = [known for known in VOCABULARY if not any(f"{each}.".startswith(f"{known}.") for each in taken)]
     assert idle == []
 
 
 def test_no_module_is_in_a_circle() -> None:
     """Every module can be read after those that it imports, also inside a room, and also for types."""
-    graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for each in ALL:
-        target = each.target if each.target in MODULES else each.target.rpartition(".")[0]
-        if target in MODULES and target != each.module:
+    graph: dict[str, set[str]] = {module: set() for module in FILES}
+    for each in every_import():
+        target = each.target if each.target in FILES else each.target.rpartition(".")[0]
+        if target in FILES and target != each.module:
             graph[each.module].add(target)
     TopologicalSorter(graph).prepare()  # its error names the circle
 
@@ -164,7 +175,7 @@ def rooms_of(layer_name: str) -> set[tuple[str, str]]:
     """Return which parts of a layer import which others of it at run time."""
     return {
         (part(each.module), part(each.target))
-        for each in ALL
+        for each in every_import()
         if not each.typing
         and part(each.module) != part(each.target)
         and {part(each.module), part(each.target)} <= set(LAYERS[layer_name])
@@ -185,7 +196,7 @@ def test_facts_stand_alone() -> None:
     assert rooms_of("facts") == set()
     within = {
         (each.module, each.target)
-        for each in ALL
+        for each in every_import()
         if not each.typing and part(each.module) == part(each.target) == "facts" and each.module != "facts"
     }
     assert {
@@ -205,7 +216,7 @@ def test_facts_stand_alone() -> None:
 
 def test_the_ground_stands_on_nothing() -> None:
     """Every message is without secrets, and can be shown; programs know errors, crash reports and the reaper."""
-    found = {(each.module, each.target) for each in ALL if part(each.module) in LAYERS["ground"]}
+    found = {(each.module, each.target) for each in every_import() if part(each.module) in LAYERS["ground"]}
     known = {(module, ".".join(target.split(".")[:2])) for module, target in found}
     assert known == {
         ("locks", "base.locks"),  # the name that installed files know
@@ -222,10 +233,11 @@ def test_the_ground_stands_on_nothing() -> None:
     assert {target for _, target in found if target.startswith("resources")} == {"resources.reaper"}
 
 
+@cache
 def uses(module: str) -> set[str]:
     """Return the dotted names that a module imports or calls."""
     found = set()
-    for node in ast.walk(MODULES[module]):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -269,23 +281,23 @@ def uses(module: str) -> set[str]:
 )
 def test_only_some_may(names: set[str], allowed: set[str]) -> None:
     """Programs, output, the network, hatch and hatchling, JSON of others: each has one home."""
-    assert {module for module in MODULES if uses(module) & names and not {module, part(module)} & allowed} == set()
+    assert {module for module in FILES if uses(module) & names and not {module, part(module)} & allowed} == set()
 
 
 def test_only_the_plugin_touches_build_data() -> None:
     """Hatchling's dictionary is read and written in one place."""
     holders = {
         module
-        for module, tree in MODULES.items()
+        for module, tree in ((name, parsed(name)) for name in FILES)
         if any(isinstance(node, ast.Name) and node.id == "build_data" for node in ast.walk(tree))
     }
     assert holders == {"hooks.build"}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", FILES)
 def test_every_module_says_what_it_is_for(module: str) -> None:
     """A module is one concept, and its docstring names it."""
-    assert ast.get_docstring(MODULES[module]), f"{FILES[module]} has no docstring: say in one sentence what it is for"
+    assert ast.get_docstring(parsed(module)), f"{FILES[module]} has no docstring: say in one sentence what it is for"
 
 
 BACKENDS = r"cuda|nvcc|rocm|(?<![a-z.])(?:hip|xpu)(?![a-z])"
@@ -313,8 +325,8 @@ def passed_on(tree: ast.AST) -> Iterator[ast.AST]:
 
 def backends_known(module: str) -> Iterator[str]:
     """Yield what a module says of one backend: names, and texts that are no sentences."""
-    passed = {id(node) for node in passed_on(MODULES[module])}
-    for node in ast.walk(MODULES[module]):
+    passed = {id(node) for node in passed_on(parsed(module))}
+    for node in ast.walk(parsed(module)):
         if id(node) in passed:
             continue
         if isinstance(node, ast.Constant):
@@ -330,11 +342,11 @@ def test_a_backend_is_known_only_in_the_rooms_of_the_recipe() -> None:
     """Who adds a backend has at most nine rooms to open, and the recipe names them all."""
     recipe = RECIPES.read_text(encoding="utf-8").partition("## Add a backend")[2].partition("\n## ")[0]
     named = set(re.findall(r"^\| `(\w+)/` \|", recipe, re.MULTILINE))
-    assert named <= {*map(part, MODULES), "resources"}
+    assert named <= {*map(part, FILES), "resources"}
     assert len(named) <= 9
     known = {
         f"{module}: {text}"
-        for module in MODULES
+        for module in FILES
         if part(module) not in {*named, "init"} and module not in FOR_CUDA
         for text in backends_known(module)
     }
