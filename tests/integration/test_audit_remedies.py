@@ -225,7 +225,7 @@ def test_a_cpp_runtime_in_a_library_of_others(tmp_path: Path) -> None:
     static = compiled(tmp_path, "liba.so", "-static-libstdc++", f__cpp=THROWS)
     shared = compiled(tmp_path, "libb.so", f__cpp=THROWS)
     for path, expected in ((static, [True]), (shared, [])):
-        binary = AuditedBinary(place=path.name, elf=elf.read(path), depth=3, graft=True)
+        binary = AuditedBinary(place=path.name, elf=elf.read(path), depth=3, kind="graft")
         found = settle(variants.check(Subject(variant="label", ours=True, binaries=(binary,))))
         assert [each.warning for each in found if each.code == "static-runtime"] == expected
 
@@ -332,9 +332,9 @@ def test_a_file_for_newer_processors(tmp_path: Path) -> None:
     ``inspect`` names the level.
     """
 
-    def said(*options: str, graft: bool = False, unopened: bool = False) -> list[tuple[str, str]]:
+    def said(*options: str, kind: str | None = None, unopened: bool = False) -> list[tuple[str, str]]:
         path = compiled(tmp_path, "libf.so", "-s", *options, f__c="int f;")
-        one = AuditedBinary(place=path.name, elf=elf.read(path), graft=graft, unopened=unopened)
+        one = AuditedBinary(place=path.name, elf=elf.read(path), kind=kind, unopened=unopened)
         return [(each.code, each.remedy) for each in binary.check(Subject(variant="label", binaries=(one,)))]
 
     ((code, remedy),) = said("-Wl,-z,x86-64-v3")
@@ -343,7 +343,7 @@ def test_a_file_for_newer_processors(tmp_path: Path) -> None:
     described = report.describe(wheels.ours(tmp_path, [(wheels.variant("torch2.8_cpu_cxx11_x86_64", files), files)]))
     assert [row.needs for row in described.variants] == ["glibc 2.17, x86-64-v3"]
     assert [row.binary.isa_level for row in described.files if row.binary is not None] == [3]
-    ((code, remedy),) = said("-Wl,-z,x86-64-v4", graft=True)
+    ((code, remedy),) = said("-Wl,-z,x86-64-v4", kind="graft")
     assert (code, "take a build of it" in remedy) == ("isa-level", True)
     assert len(said("-march=x86-64-v3", "-mneeded")) == 1
     assert said("-Wl,-z,x86-64-v3", unopened=True) == []

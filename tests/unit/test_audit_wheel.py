@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import elves
 import wheels
 from hatch_torch_ext import audit
+from hatch_torch_ext.audit import loading
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
 
 if TYPE_CHECKING:
@@ -448,7 +449,7 @@ def imported(
 ) -> list[tuple[str, str]]:
     """Return code and message of what the Python files of `my_pkg` (name -> text) import and open."""
     texts = {f"my_pkg/{name}.py": text for name, text in {"__init__": "", **files}.items()}
-    found = audit.check_imported("my_pkg", texts, modules=modules, elsewhere=elsewhere)
+    found = loading.check_imported("my_pkg", texts, modules=modules, elsewhere=elsewhere)
     return [(each.code, each.message) for each in found]
 
 
@@ -527,12 +528,12 @@ def test_a_wheel_whose_package_imports_what_it_lacks(tmp_path: Path) -> None:
 
 def test_a_package_without_init() -> None:
     """CASE 51: a folder of files without `__init__.py` is imported, and nothing is run."""
-    (found,) = audit.check_loading("my_pkg.sub", {"my_pkg/__init__.py": "", "my_pkg/sub/ops.py": "_variants"})
+    (found,) = loading.check("my_pkg.sub", {"my_pkg/__init__.py": "", "my_pkg/sub/ops.py": "_variants"})
     assert (found.file, found.message) == (
         "my_pkg/sub/__init__.py",
         "is missing: `import my_pkg.sub` works, but loads nothing",
     )
-    assert list(audit.check_loading("my_pkg", {"my_pkg/__init__.py": "", "my_pkg/large.py": None})) == []
+    assert list(loading.check("my_pkg", {"my_pkg/__init__.py": "", "my_pkg/large.py": None})) == []
 
 
 @pytest.mark.performs("Require the torch that it needs")

@@ -4,8 +4,7 @@
 """
 
 from hatch_torch_ext.audit.findings import CODES, Code, Finding, settle, text
-from hatch_torch_ext.audit.loading import check as check_loading
-from hatch_torch_ext.audit.loading import check_imported, check_registered
+from hatch_torch_ext.audit.loading import check_package
 from hatch_torch_ext.audit.variants import audit_variant
 from hatch_torch_ext.audit.wheels import audit_wheel
 
@@ -15,9 +14,7 @@ __all__ = [
     "Finding",
     "audit_variant",
     "audit_wheel",
-    "check_imported",
-    "check_loading",
-    "check_registered",
+    "check_package",
     "settle",
     "text",
 ]

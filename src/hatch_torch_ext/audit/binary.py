@@ -55,12 +55,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _machine(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if subject.machines and binary.elf.machine not in subject.machines:
         machines = " or ".join(subject.machines)
-        yield finding(
-            "wrong-machine",
-            binary.place,
-            f"is for {binary.elf.machine}, but it is packed for {machines}",
-            variant=subject.variant,
-        )
+        yield subject.finding("wrong-machine", binary, f"is for {binary.elf.machine}, but it is packed for {machines}")
 
 
 def _paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
@@ -68,7 +63,7 @@ def _paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
         for entry in entries:
             fault = _path_fault(entry, binary.depth)
             if fault is not None:
-                yield finding("rpath", binary.place, f"its {tag} has {fault}", variant=subject.variant)
+                yield subject.finding("rpath", binary, f"its {tag} has {fault}")
 
 
 def _path_fault(entry: str, depth: int | None) -> str | None:
@@ -93,45 +88,42 @@ def is_build_path(name: str) -> bool:
 def _needed_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if paths := [*filter(is_build_path, binary.elf.needed)]:
         message = f"needs {some(paths)} by its path on the machine that built it, and no user has it there"
-        yield finding("needed-path", binary.place, message, variant=subject.variant)
+        yield subject.finding("needed-path", binary, message)
 
 
 def _segments(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if binary.elf.executable_stack:
         message = "requests an executable stack, which hardened kernels and glibc 2.41 refuse"
-        yield finding("executable-stack", binary.place, message, variant=subject.variant)
+        yield subject.finding("executable-stack", binary, message)
     if binary.elf.text_relocations:
-        message = "has text relocations: its code is not position independent"
-        yield finding("text-relocations", binary.place, message, variant=subject.variant)
+        yield subject.finding("text-relocations", binary, "has text relocations: its code is not position independent")
     if binary.elf.type == "shared" and binary.elf.static_tls > STATIC_TLS_SURE:
-        never = binary.elf.static_tls > STATIC_TLS_MOST
         message = (
             f"needs {binary.elf.static_tls} bytes of static TLS; glibc keeps {STATIC_TLS_MOST} for all libraries "
-            "together "
-            f"that a process opens after its start"
+            "together that a process opens after its start"
         )
-        yield finding("static-tls", binary.place, message, variant=subject.variant, warning=not never)
+        yield subject.finding("static-tls", binary, message, warning=binary.elf.static_tls <= STATIC_TLS_MOST)
     if binary.elf.isa_level > OLDEST_ISA and not binary.unopened:
         message = f"requires a processor of x86-64-v{binary.elf.isa_level}: glibc refuses it on any older one"
-        remedy = _OF_A_GRAFT if binary.graft else None
-        yield finding("isa-level", binary.place, message, variant=subject.variant, remedy=remedy)
+        remedy = _OF_A_GRAFT if binary.is_graft else None
+        yield subject.finding("isa-level", binary, message, remedy=remedy)
     if binary.elf.takes_subnormals_for_zero:
         message = "makes the processor take subnormal numbers for zero, for all of the process that opens it"
-        yield finding("fast-math", binary.place, message, variant=subject.variant)
+        yield subject.finding("fast-math", binary, message)
 
 
 def _versions(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     for file, versions in binary.elf.version_needs:
         if file not in binary.elf.needed:
             message = f"needs {some(versions)} of {file}, but {file} is not in NEEDED: ld.so stops the process"
-            yield finding("version-needs", binary.place, message, variant=subject.variant)
+            yield subject.finding("version-needs", binary, message)
 
 
 def _symbol_table(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if subject.keep_symbols or not (binary.elf.has_symbol_table or binary.elf.has_debug):
         return
     what = "debug information" if binary.elf.has_debug else "its symbol table"
-    yield finding("not-stripped", binary.place, f"still has {what}", variant=subject.variant)
+    yield subject.finding("not-stripped", binary, f"still has {what}")
 
 
 def _build_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
@@ -160,8 +152,7 @@ def _build_paths(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
         (counts, "the paths of the files into which --coverage counts", _NO_COVERAGE),
     ):
         if found:
-            message = f"holds {what}: {some(sorted(found))}"
-            yield finding("build-path", binary.place, message, variant=subject.variant, remedy=remedy)
+            yield subject.finding("build-path", binary, f"holds {what}: {some(sorted(found))}", remedy=remedy)
 
 
 def _linked_by_path(binary: AuditedBinary, build_dirs: tuple[str, ...]) -> list[str]:
@@ -204,7 +195,7 @@ def check_policy(tags: Sequence[str], binaries: Iterable[AuditedBinary]) -> Iter
     for binary in binaries:
         if binary.elf.machine != machine:
             continue
-        beyond = policy.breaking(lowest, machine, _needed_versions(binary))
+        beyond = policy.breaking(lowest, machine, binary.elf.versions)
         if beyond:
             symbols = _by_version(binary, beyond)
             yield finding("policy-too-low", binary.place, f"needs {symbols}, but the wheel is tagged {lowest.name}")
@@ -214,14 +205,10 @@ def beyond_all_policies(binaries: Iterable[AuditedBinary], *, variant: str | Non
     """Find files that need more than any policy guarantees: few systems load them, and no index accepts them."""
     for binary in binaries:
         libc = policy.libc_of(binary.elf.needed) or "glibc"
-        beyond = policy.unpromised(binary.elf.machine, libc, _needed_versions(binary))
+        beyond = policy.unpromised(binary.elf.machine, libc, binary.elf.versions)
         if beyond:
             message = f"needs {_by_version(binary, beyond)}, which no policy of manylinux or musllinux promises"
             yield finding("no-policy", binary.place, message, variant=variant)
-
-
-def _needed_versions(binary: AuditedBinary) -> list[str]:
-    return [version for _, needed in binary.elf.version_needs for version in needed]
 
 
 def _policy(platform: str) -> tuple[str, Policy] | None:
@@ -263,7 +250,7 @@ def check_cuda(subject: Subject) -> Iterator[Finding]:
         else:
             continue
         if missing:
-            yield finding("cuda-runtime", binary.place, message, variant=subject.variant)
+            yield subject.finding("cuda-runtime", binary, message)
 
 
 def _taken(binary: AuditedBinary) -> list[str]:

@@ -6,7 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.binary import ORIGIN, is_build_path
-from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.findings import Finding, some
 from hatch_torch_ext.facts import owners, policy
 from hatch_torch_ext.facts.content import has_cpp_runtime
 
@@ -14,21 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hatch_torch_ext.audit.subject import AuditedBinary, Subject
-    from hatch_torch_ext.elf import ElfFile
 
 OF_A_GRAFT = (
     "The library comes from others: if they have a build of it that links the C++ runtime dynamically, link that one."
 )
 """The remedy of ``static-runtime`` for a library that the author did not link."""
-
-
-def system(elf: ElfFile) -> policy.Policy:
-    """Return the policy that the file's own symbol versions meet: every system that ``elf`` runs on has its libraries.
-
-    ``libmvec.so.1``, for example, is part of glibc from 2.22 on, and a file that needs it needs that version of glibc.
-    """
-    versions = [version for _, listed in elf.version_needs for version in listed]
-    return policy.lowest(elf.machine, policy.libc_of(elf.needed) or "glibc", versions)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -40,12 +30,11 @@ def check(subject: Subject) -> Iterator[Finding]:
     for binary in subject.binaries:
         yield from _bundled(binary, subject)
         for name in filter(owners.is_python, binary.elf.needed):
-            yield finding("libpython", binary.place, f"needs {name}", variant=subject.variant)
+            yield subject.finding("libpython", binary, f"needs {name}")
         other = (name for name in unknown(binary, subject) if not is_build_path(name))
         if missing := [name for name in other if not owners.is_python(name)]:
             providers = "neither the wheel, nor torch and its requirements, nor the system provides"
-            message = f"needs {some(missing)}, which {providers}"
-            yield finding("missing-library", binary.place, message, variant=subject.variant)
+            yield subject.finding("missing-library", binary, f"needs {some(missing)}, which {providers}")
         yield from _processes(binary, subject)
         yield from _unreachable(binary, having, subject)
         yield from _runtime(binary, subject)
@@ -64,7 +53,7 @@ def _unreachable(
         others = (each for each in having.get(name, ()) if each is not binary)
         for other in (each for each in others if posixpath.dirname(each.place) not in folders):
             message = f"needs {name}, which is in {posixpath.dirname(other.place)}/, but its RPATH does not lead there"
-            yield finding("rpath", binary.place, message, variant=subject.variant, warning=not subject.ours)
+            yield subject.finding("rpath", binary, message, warning=not subject.ours)
 
 
 def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
@@ -77,7 +66,7 @@ def _processes(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             f"needs {name}, {what}, which is left to the process that opens the file; to preload it: "
             f"LD_PRELOAD=$(gcc -print-file-name={name}) python ..."
         )
-        yield finding("process-runtime", binary.place, message, variant=subject.variant)
+        yield subject.finding("process-runtime", binary, message)
 
 
 def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
@@ -93,8 +82,8 @@ def _runtime(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             "has the C++ runtime in it, beside the one that torch loads: streams write no numbers, and an "
             "exception ends the process"
         )
-        warning, remedy = (True, OF_A_GRAFT) if binary.graft else (None, None)
-        yield finding("static-runtime", binary.place, message, variant=subject.variant, warning=warning, remedy=remedy)
+        warning, remedy = (True, OF_A_GRAFT) if binary.is_graft else (None, None)
+        yield subject.finding("static-runtime", binary, message, warning=warning, remedy=remedy)
 
 
 def _searched(binary: AuditedBinary) -> set[str]:
@@ -105,9 +94,13 @@ def _searched(binary: AuditedBinary) -> set[str]:
 
 
 def unknown(binary: AuditedBinary, subject: Subject) -> list[str]:
-    """Return needed libraries that neither the wheel nor torch, its requirements or the system provide."""
+    """Return needed libraries that neither the wheel nor torch, its requirements or the system provide.
+
+    Every system that the file runs on has the libraries of the policy that its symbol versions meet: a file that needs
+    ``libmvec.so.1``, which is part of glibc from 2.22 on, needs that version of glibc.
+    """
     known = subject.own_names | subject.provided | subject.external.keys()
-    met = system(binary.elf)
+    met = policy.lowest(binary.elf.machine, policy.libc_of(binary.elf.needed) or "glibc", binary.elf.versions)
     return [name for name in binary.elf.needed if name not in known and not _provided(name, met)]
 
 
@@ -126,34 +119,32 @@ def _provided(name: str, met: policy.Policy) -> bool:
 def _bundled(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     names = {binary.name, binary.elf.soname or binary.name}
     if any(owners.is_torch(name) for name in names):
-        yield finding("bundled-torch", binary.place, "is a library of torch itself", variant=subject.variant)
+        yield subject.finding("bundled-torch", binary, "is a library of torch itself")
     elif any(owners.is_cuda(name) for name in names):
-        yield finding("bundled-cuda", binary.place, "is a library of CUDA", variant=subject.variant)
+        yield subject.finding("bundled-cuda", binary, "is a library of CUDA")
     elif any(owners.is_openmp(name) for name in names):
         message = "is an OpenMP runtime beside torch's own: threads are started twice, or pinned to one core"
-        yield finding("openmp-twice", binary.place, message, variant=subject.variant)
+        yield subject.finding("openmp-twice", binary, message)
     elif what := next(filter(None, map(owners.process_runtime, sorted(names))), None):
-        yield finding(
-            "bundled-runtime", binary.place, f"is {what}, of which a process has one", variant=subject.variant
-        )
+        yield subject.finding("bundled-runtime", binary, f"is {what}, of which a process has one")
     elif any(owners.is_desktop(name) for name in names):
         message = "is a part of the graphics driver or the desktop, which must be the one that runs there"
-        yield finding("bundled-runtime", binary.place, message, variant=subject.variant)
+        yield subject.finding("bundled-runtime", binary, message)
 
 
 def _openmp(subject: Subject) -> Iterator[Finding]:
     """Find needs for another OpenMP runtime than torch's, and for two in one variant."""
-    users: dict[str, str] = {}
+    users: dict[str, AuditedBinary] = {}
     for binary in subject.binaries:
         for name in binary.elf.needed:
             if owners.is_openmp(name):
-                users.setdefault(name, binary.place)
+                users.setdefault(name, binary)
     theirs = sorted(name for name in subject.provided if owners.is_openmp(name))
-    for name, place in sorted(users.items()):
+    for name, user in sorted(users.items()):
         if theirs and name not in theirs:
             message = f"needs {name}, but the OpenMP runtime of this torch is {', '.join(theirs)}"
-            yield finding("openmp-twice", place, message, variant=subject.variant)
+            yield subject.finding("openmp-twice", user, message)
     kinds = {owners.stem(name): name for name in users}
     if not theirs and len(kinds) > 1:
         message = f"needs {' and '.join(sorted(kinds.values()))} in one process"
-        yield finding("openmp-twice", min(users.values()), message, variant=subject.variant)
+        yield subject.finding("openmp-twice", min(users.values(), key=lambda each: each.place), message)

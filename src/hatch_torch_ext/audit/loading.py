@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext.audit.findings import Finding, finding, some
-from hatch_torch_ext.facts import project
+from hatch_torch_ext.facts import project, syntax
 from hatch_torch_ext.facts.content import windows
 from hatch_torch_ext.facts.variant import BUILD, HELP, LOADER
 
@@ -29,6 +29,22 @@ EXPORTED = "exported/"
 """Where a variant has the CMake packages that dependents in C++ find it by."""
 MAX_SOURCES = 20_000
 """Number of C++ files of a project that are looked at for its registrations."""
+
+
+def check_package(
+    package: str,
+    files: Mapping[str, str | None],
+    variants: Sequence[tuple[Variant, Mapping[str, Path]]],
+    *,
+    modules: Collection[str],
+    elsewhere: Collection[str],
+    sources: Path | None,
+    more: bool = False,
+) -> Iterator[Finding]:
+    """Compare the Python files of a package with what its variants have, as the three checks below say."""
+    yield from check(package, files)
+    yield from check_imported(package, files, modules=modules, elsewhere=elsewhere)
+    yield from check_registered(package, files, variants, sources=sources, more=more)
 
 
 def check(package: str, files: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -165,10 +181,6 @@ def _words(words: Collection[str], paths: Sequence[Path]) -> set[str]:
 
 OWN_PLACE = frozenset({"__file__", "__path__", "__spec__"})
 """Names that say where a module or its package is."""
-LONGEST = 4_000_000
-"""Limit for one file, in characters; a longer one is not looked at."""
-_BINDS_ANYTHING = re.compile(r"\b(?:globals|exec|setattr)\b")
-_GLOBAL = re.compile(r"^[ \t]+global[ \t]+(\w+(?:[ \t]*,[ \t]*\w+)*)", re.MULTILINE)
 _OPENS = re.compile(r"load_library|DLL|LoadLibrary")
 
 
@@ -184,7 +196,7 @@ class _Sources:
     """Python files by path. A package may have thousands, and syntax trees that are kept slow Python down."""
 
     def __init__(self, files: Mapping[str, str | None]) -> None:
-        self._texts = {path: text for path, text in files.items() if text is not None and len(text) <= LONGEST}
+        self._texts = {path: text for path, text in files.items() if text is not None and len(text) <= syntax.LONGEST}
         self._bound: dict[str, frozenset[str]] = {}
 
     def text(self, path: str) -> str:
@@ -194,18 +206,17 @@ class _Sources:
     def tree(self, path: str) -> ast.Module | None:
         """Return the syntax tree of a file, or None."""
         try:
-            return ast.parse(self._texts[path])
-        except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return syntax.parse(self._texts[path])
+        except (KeyError, ValueError):
             return None
 
     def binds(self, module: str, name: str) -> bool:
         """Return whether a module binds ``name``, or may; what it imports of itself would be a submodule."""
         if module not in self._bound:
             place = module.replace(".", "/")
-            path = next((path for path in (f"{place}/__init__.py", f"{place}.py") if path in self._texts), "")
-            tree = None if _BINDS_ANYTHING.search(self.text(path)) else self.tree(path)
-            self._bound[module] = frozenset("*") if tree is None else _bound(tree, module, self.text(path))
-        return not self._bound[module].isdisjoint({name, "*", "__getattr__"})
+            text = self._texts.get(f"{place}/__init__.py", self._texts.get(f"{place}.py"))
+            self._bound[module] = frozenset({syntax.ANYTHING}) if text is None else syntax.bound(text, module)
+        return not self._bound[module].isdisjoint({name, syntax.ANYTHING})
 
 
 def check_imported(
@@ -227,9 +238,8 @@ def check_imported(
     tops = "|".join(re.escape(name) for name in sorted({package.partition(".")[0], *modules}))
     imports = re.compile(rf"^(?:from[ \t]*\.|(?:from|import)[ \t].*\b(?:{tops})\b)", re.MULTILINE)
     sources = _Sources(files)
-    of_the_loader = {f"{folder}/{name}" for name in (LOADER, HELP, BUILD)}
-    for path in sorted(files):
-        if not path.startswith(f"{folder}/") or path in of_the_loader:
+    for path in sorted(_without_loader(package, files)):
+        if not path.startswith(f"{folder}/"):
             continue
         text = sources.text(path)
         opens = not elsewhere and _OPENS.search(text) is not None
@@ -249,8 +259,7 @@ def _imports(
         if isinstance(statement, ast.Import):
             imported = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom):
-            parent = file.base.split(".")[: file.base.count(".") + 2 - statement.level] if statement.level else []
-            base = ".".join([*parent, *([statement.module] if statement.module else [])])
+            base = syntax.imported_from(statement, file.base)
             names = [alias.name for alias in statement.names if alias.name != "*" and not alias.name.startswith("__")]
             of_base = [f"{base}.{name}" for name in names if not sources.binds(base, name)]
             imported = of_base if base in known else [base]
@@ -274,32 +283,6 @@ def _made_up(name: str, sources: _Sources) -> bool:
     found = [tree for each in above for end in (".py", "/__init__.py") if (tree := sources.tree(f"{each}{end}"))]
     makers = {"meta_path", "modules", "module_from_spec"}
     return any(isinstance(node, ast.Attribute) and node.attr in makers for tree in found for node in ast.walk(tree))
-
-
-def _bound(tree: ast.Module, module: str, text: str) -> frozenset[str]:
-    """Return the names that a module binds; functions bind those that they declare ``global``."""
-    bound = {name.strip() for found in _GLOBAL.findall(text) for name in found.split(",")}
-    waiting: list[ast.AST] = [*tree.body]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.ImportFrom):
-            itself = (node.level == 1 and node.module is None) or (node.level == 0 and node.module == module)
-            bound |= {alias.asname or alias.name for alias in node.names if not itself or alias.asname}
-        elif isinstance(node, ast.Import):
-            bound |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.Name):
-            bound |= set() if isinstance(node.ctx, ast.Load) else {node.id}
-        elif not _is_data(node):
-            waiting += ast.iter_child_nodes(node)
-    return frozenset(bound)
-
-
-def _is_data(node: ast.AST) -> bool:
-    """Return whether an expression is a value, which may be long and binds nothing; a list may be assigned to."""
-    is_list = isinstance(node, ast.List) and not isinstance(node.ctx, ast.Store)
-    return is_list or isinstance(node, (ast.Constant, ast.Dict, ast.Set))
 
 
 def _opened(file: _File) -> Iterator[Finding]:

@@ -34,8 +34,6 @@ Facts = dict[str, Any]
 SCRIPT = resources.FOLDER / "opening.py"
 PROGRAM = "<program>"
 MARK = "@@torch-ext-opening "
-KINDS = frozenset({"library", "module", "program"})
-"""Kinds of files that are opened directly; the libraries that those need are opened with them."""
 TIMEOUT = 120.0
 TAIL_LINES, THROWN_LINES, MAX_LINE = 6, 10, 300
 THROWN = (

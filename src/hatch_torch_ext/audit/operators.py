@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.findings import Finding, some
 from hatch_torch_ext.elf import image
 from hatch_torch_ext.facts import owners, registered
 
@@ -32,7 +32,6 @@ GENERIC = frozenset((
 """Namespaces that belong to torch, or that other packages are likely to use (pytorch's tutorials use some of them)."""
 
 _USE = re.compile(r"""torch\.ops\.(\w+)\.(\w+)|["'](\w+)::(\w+)["']""")
-REFUSES = "torch refuses the second that is loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,7 @@ def check(
                 f"registers operators in the namespace `{word}`, which is the name of a macro: TORCH_LIBRARY of torch "
                 f"{subject.build.torch_version if subject.build else subject.torch} does not expand it"
             )
-            yield finding("generic-namespace", binary.place, message, variant=subject.variant)
+            yield subject.finding("generic-namespace", binary, message)
     yield from _twice(found, subject)
     yield from _classes_twice({item: read.found for item, read in found.items() if not item.unopened}, subject)
 
@@ -101,7 +100,7 @@ def _classes_twice(found: Mapping[AuditedBinary, Registered], subject: Subject) 
                 f"registers the class {some(again)} with torch, and so does {known[again[0]]}: unless each gives it "
                 "another name, torch ends the process that loads the second"
             )
-            yield finding("class-twice", binary.place, message, variant=subject.variant)
+            yield subject.finding("class-twice", binary, message)
         known |= dict.fromkeys(registers.classes - known.keys(), binary.place)
 
 
@@ -118,8 +117,7 @@ def _read(binary: AuditedBinary, subject: Subject) -> _Read:
 
 def _generic(binary: AuditedBinary, namespaces: Iterable[str], subject: Subject) -> Iterator[Finding]:
     for namespace in sorted(GENERIC & set(namespaces)):
-        message = f"registers operators in the namespace `{namespace}`"
-        yield finding("generic-namespace", binary.place, message, variant=subject.variant)
+        yield subject.finding("generic-namespace", binary, f"registers operators in the namespace `{namespace}`")
 
 
 def _twice(found: Mapping[AuditedBinary, _Read], subject: Subject) -> Iterator[Finding]:
@@ -137,27 +135,19 @@ def _twice(found: Mapping[AuditedBinary, _Read], subject: Subject) -> Iterator[F
         both = sorted((space, name) for space, name in read.operators & operators.keys() if space is not None)
         doubtful = sorted(name for space, name in read.operators & operators.keys() if space is None)
         masked = sorted(read.spaces.unknown & macros.keys())
-        sure = True
+        sure = bool(again or both)
         if again:
-            message = f"opens the namespace `{again[0]}` with TORCH_LIBRARY, and so does {whole[again[0]]}: {REFUSES}"
+            what = f"opens the namespace `{again[0]}` with TORCH_LIBRARY, and so does {whole[again[0]]}"
         elif both:
-            names = [f"{space}::{name}" for space, name in both]
-            message = f"defines {some(names)}, and so does {operators[both[0]]}: {REFUSES}"
-        elif masked or doubtful:
-            sure = False
-            if masked:
-                what = f"opens a namespace by the macro `{masked[0]}`, and so does {macros[masked[0]]}"
-            else:
-                what = f"defines {some(doubtful)}, and so does {operators[None, doubtful[0]]}"
-            message = f"{what}: {REFUSES} if their namespaces are one, which the files do not tell"
-        if again or both or not sure:
-            yield finding(
-                "operator-twice",
-                binary.place,
-                message,
-                variant=subject.variant,
-                warning=not (subject.ours and sure),
-            )
+            what = f"defines {some([f'{space}::{name}' for space, name in both])}, and so does {operators[both[0]]}"
+        elif masked:
+            what = f"opens a namespace by the macro `{masked[0]}`, and so does {macros[masked[0]]}"
+        elif doubtful:
+            what = f"defines {some(doubtful)}, and so does {operators[None, doubtful[0]]}"
+        if sure or masked or doubtful:
+            unless = "" if sure else " if their namespaces are one, which the files do not tell"
+            message = f"{what}: torch refuses the second that is loaded{unless}"
+            yield subject.finding("operator-twice", binary, message, warning=not (subject.ours and sure))
         whole |= dict.fromkeys(read.spaces.whole - whole.keys(), binary.place)
         macros |= dict.fromkeys(read.spaces.unknown - macros.keys(), binary.place)
         operators |= dict.fromkeys(read.operators - operators.keys(), binary.place)
@@ -189,16 +179,11 @@ def check_archives(subject: Subject, archives: Sequence[tuple[str, Path]]) -> It
                 f"links {path.name}, of which {some(members)} registers with torch, and has none of it: the linker "
                 "left it out, since nothing calls it"
             )
-            yield finding("not-registered", linking[0].place, message, variant=subject.variant)
+            yield subject.finding("not-registered", linking[0], message)
 
 
 def _common(one: registered.Registered, other: registered.Registered) -> bool:
     """Say whether two files register something under one name."""
     if one.schemas and other.schemas:
         return not one.schemas.isdisjoint(other.schemas)
-    pairs = (
-        (one.whole, other.whole),
-        (one.fragments, other.fragments),
-        (one.classes, other.classes),
-    )
-    return any(not first.isdisjoint(second) for first, second in pairs)
+    return bool(one.whole & other.whole or one.fragments & other.fragments or one.classes & other.classes)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.audit.findings import Finding, finding, some
+from hatch_torch_ext.audit.findings import Finding, some
 from hatch_torch_ext.audit.subject import PYTHON_MODULE_ENTRY
 from hatch_torch_ext.facts import owners, project
 from hatch_torch_ext.facts.content import windows
@@ -97,7 +97,7 @@ def _pybind11(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
     if texts and texts.isdisjoint(subject.pybind11_internals):
         torchs = " or ".join(map(str, sorted(subject.pybind11_internals)))
         message = f"holds pybind11's internals of version {min(texts)}, and torch {subject.torch} those of {torchs}"
-        yield finding("pybind11-internals", binary.place, message, variant=subject.variant)
+        yield subject.finding("pybind11-internals", binary, message)
 
 
 def _library(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _library(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Ite
         return
     message = f"is a library, but needs {some(symbols)} of Python"
     broken = subject.ours and subject.python is None
-    yield finding("python-in-library", binary.place, message, variant=subject.variant, warning=not broken)
+    yield subject.finding("python-in-library", binary, message, warning=not broken)
 
 
 def _opened_by_its_python(library: AuditedBinary, subject: Subject) -> bool:
@@ -133,11 +133,11 @@ def _name(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
         stem = binary.name.partition(".")[0]
         if binary.module is not None and name not in {stem, stem.removeprefix("lib")}:
             message = f"exports {some(entries)}, so Python imports it as `{name}`, not by its file's name `{stem}`"
-            yield finding("module-name", binary.place, message, variant=subject.variant, warning=True)
+            yield subject.finding("module-name", binary, message, warning=True)
         return
     message = f"exports {some(entries)}, so Python cannot import it as `{name}`"
     # A foreign package may load it under another name than the file's.
-    yield finding("module-name", binary.place, message, variant=subject.variant, warning=not subject.ours)
+    yield subject.finding("module-name", binary, message, warning=not subject.ours)
 
 
 def _tag(binary: AuditedBinary, suffix: re.Match[str] | None, subject: Subject) -> Iterator[Finding]:
@@ -148,10 +148,10 @@ def _tag(binary: AuditedBinary, suffix: re.Match[str] | None, subject: Subject) 
     promised_tag = promised["major"] + promised["minor"] + promised["threads"]
     if promised["abi3"]:
         message = f"is a module only for cp{suffix['cpython']}, but is packed for the limited API"
-        yield finding("python-tag", binary.place, message, variant=subject.variant)
+        yield subject.finding("python-tag", binary, message)
     elif suffix["cpython"] != promised_tag:
         message = f"is a module for cp{suffix['cpython']}, but is packed for cp{promised_tag}"
-        yield finding("python-tag", binary.place, message, variant=subject.variant)
+        yield subject.finding("python-tag", binary, message)
 
 
 def _compiled_for(binary: AuditedBinary, tag: str, symbols: list[str], subject: Subject) -> Iterator[Finding]:
@@ -169,9 +169,7 @@ def _compiled_for(binary: AuditedBinary, tag: str, symbols: list[str], subject: 
     if compiled is not None and compiled != release:
         traces.append(f"was compiled for Python {compiled}")
     for trace in traces:
-        yield finding(
-            "python-tag", binary.place, f"is named as a module for cp{tag}, but {trace}", variant=subject.variant
-        )
+        yield subject.finding("python-tag", binary, f"is named as a module for cp{tag}, but {trace}")
 
 
 def _gil(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
@@ -187,7 +185,7 @@ def _gil(binary: AuditedBinary, subject: Subject) -> Iterator[Finding]:
             "does not say that it runs without the GIL: when it is imported, the free-threaded Python switches the GIL "
             "on for the whole process"
         )
-        yield finding("gil-enabled", binary.place, message, variant=subject.variant)
+        yield subject.finding("gil-enabled", binary, message)
 
 
 def _limited(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Iterator[Finding]:
@@ -197,14 +195,14 @@ def _limited(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Ite
     known = {symbol: _limited_api(symbol) for symbol in symbols}
     if outside := [symbol for symbol, found in known.items() if found is None]:
         message = f"says abi3, but needs {some(outside)}, which is not in Python's limited API"
-        yield finding("abi3-violation", binary.place, message, variant=subject.variant, remedy=remedy)
+        yield subject.finding("abi3-violation", binary, message, remedy=remedy)
     if promised is None:
         return
     oldest = int(promised["major"]), int(promised["minor"])
     since = {symbol: (found.added.major, found.added.minor) for symbol, found in known.items() if found is not None}
     if newer := [symbol for symbol, added in since.items() if added > oldest]:
         message = f"says abi3 from Python {oldest[0]}.{oldest[1]} on, but needs {some(newer)}, which came later"
-        yield finding("abi3-violation", binary.place, message, variant=subject.variant, remedy=remedy)
+        yield subject.finding("abi3-violation", binary, message, remedy=remedy)
 
 
 def _limited_api(symbol: str) -> Data | Function | None:

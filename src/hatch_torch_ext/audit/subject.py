@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hatch_torch_ext.audit.findings import Finding, finding
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
-    from hatch_torch_ext.facts.variant import BuildRecord, Variant
+    from hatch_torch_ext.facts.variant import BuildRecord, Variant, VariantFile
 
 PYTHON_MODULE_ENTRY = "PyInit_"
 
@@ -30,8 +32,23 @@ class AuditedBinary:
     unopened: bool = False
     """The package opens it itself, perhaps instead of another file: neither the loader nor the audit opens it."""
     depth: int | None = None
-    graft: bool = False
-    """A library of others that the repair put beside the project's own."""
+    kind: str | None = None
+    """The kind of a file of a variant, None of any other."""
+
+    @classmethod
+    def of(cls, file: VariantFile, **places: Any) -> AuditedBinary:  # noqa: ANN401
+        """Return a file of a variant; ``places`` are the fields besides those that the variant says."""
+        return cls(module=file.module, unopened=file.unopened, kind=file.kind, **places)
+
+    @property
+    def is_graft(self) -> bool:
+        """Return whether it is a library of others, which the repair put beside the project's own."""
+        return self.kind == "graft"
+
+    @property
+    def is_opened(self) -> bool:
+        """Return whether the loader opens it itself; the libraries that such files need are opened with them."""
+        return self.kind in {"library", "module", "program"} and not self.unopened
 
     @property
     def name(self) -> str:
@@ -47,21 +64,6 @@ class AuditedBinary:
     def symbols(self) -> frozenset[str]:
         """Return every symbol that it imports, weak ones too."""
         return frozenset(self.elf.undefined) | frozenset(self.elf.weak)
-
-
-def facts(variant: Variant) -> dict[str, Any]:
-    """Return the facts of a variant, the same for the audit of a build and that of a finished wheel."""
-    return {
-        "variant": variant.label,
-        "machines": (variant.machine,),
-        "python": variant.python,
-        "ours": True,
-        "stable_abi": variant.stable_abi,
-        "promised": variant.torch if variant.stable_abi else None,
-        "external": dict(variant.external),
-        "build": variant.build,
-        "keep_symbols": variant.build.debug_symbols == "keep",
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +129,27 @@ class Subject:
         object.__setattr__(self, "own_names", frozenset(names))
         symbols = frozenset(symbol for binary in self.binaries for symbol in binary.elf.exported)
         object.__setattr__(self, "symbols", symbols)
+
+    @classmethod
+    def of(cls, variant: Variant, binaries: Iterable[AuditedBinary], **known: Any) -> Subject:  # noqa: ANN401
+        """Return the files of a variant, for the audit of a build or of a finished wheel; ``known`` is all else."""
+        return cls(
+            variant=variant.label,
+            binaries=tuple(binaries),
+            machines=(variant.machine,),
+            python=variant.python,
+            ours=True,
+            cxx11_abi=variant.cxx11_abi,
+            stable_abi=variant.stable_abi,
+            promised=variant.torch if variant.stable_abi else None,
+            external=dict(variant.external),
+            build=variant.build,
+            keep_symbols=variant.build.debug_symbols == "keep",
+            **known,
+        )
+
+    def finding(
+        self, code: str, binary: AuditedBinary, message: str, *, remedy: str | None = None, warning: bool | None = None
+    ) -> Finding:
+        """Return a finding on one of the files."""
+        return finding(code, binary.place, message, variant=self.variant, remedy=remedy, warning=warning)

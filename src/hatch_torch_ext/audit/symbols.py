@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import elf
-from hatch_torch_ext.audit.findings import CODES, Finding, finding, some
+from hatch_torch_ext.audit.findings import CODES, Finding, some
 from hatch_torch_ext.audit.libraries import unknown
 from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import owners, policy, releases
@@ -155,7 +155,7 @@ def _abi(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator
         message = f"mixes C++ ABIs: {some(old)} has the old std::string, {some(new)} that of C++11; no torch has both"
     else:
         return
-    yield finding("torch-abi", binary.place, message, variant=subject.variant)
+    yield subject.finding("torch-abi", binary, message)
 
 
 def _stable(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator[Finding]:
@@ -164,7 +164,7 @@ def _stable(binary: AuditedBinary, needed: list[str], subject: Subject) -> Itera
     unstable = sorted({plain(symbol) for symbol in needed if symbol.startswith("_Z")})
     if unstable:
         message = f"is in a stable-ABI variant, but needs {some(unstable)} of torch's C++ API"
-        yield finding("unstable-symbol", binary.place, message, variant=subject.variant)
+        yield subject.finding("unstable-symbol", binary, message)
 
 
 def _exported(binary: AuditedBinary, needed: list[str], subject: Subject) -> Iterator[Finding]:
@@ -185,11 +185,11 @@ def _exported(binary: AuditedBinary, needed: list[str], subject: Subject) -> Ite
             nowhere.append(symbol)
     for owner, symbols in sorted(elsewhere.items()):
         message = f"needs {some(symbols)}, which {owner} exports, but {owner} is not in NEEDED"
-        yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
+        yield subject.finding("undefined-symbol", binary, message)
     if nowhere:
         torch = f"torch {subject.torch}" if subject.torch else "its torch"
         message = f"needs {some(nowhere)}, which {torch} does not export{_others(nowhere, subject)}"
-        yield finding("undefined-symbol", binary.place, message, variant=subject.variant)
+        yield subject.finding("undefined-symbol", binary, message)
 
 
 def _headers(folder: Path, names: Sequence[bytes]) -> Iterator[Path]:
@@ -218,7 +218,7 @@ def _undeclared(binary: AuditedBinary, needed: list[str], subject: Subject) -> I
     if found:
         message = f"needs {some(found)}, which no header of torch {subject.torch} declares, and no file defines"
         remedy = CODES["missing-symbol"].remedy
-        yield finding("undefined-symbol", binary.place, message, variant=subject.variant, remedy=remedy, warning=True)
+        yield subject.finding("undefined-symbol", binary, message, remedy=remedy, warning=True)
 
 
 def _nobodys(
@@ -274,17 +274,17 @@ def _judged(
             f"needs {plain(symbol)} with the std::string of one C++ ABI ({wants}), but it is defined with the other "
             f"({has}): its sources were compiled with another _GLIBCXX_USE_CXX11_ABI"
         )
-        yield finding("torch-abi", binary.place, message, variant=subject.variant)
+        yield subject.finding("torch-abi", binary, message)
     kept = {symbol: hidden()[symbol] for symbol in nobodys if symbol in hidden()}
     for place in sorted(set(kept.values())):
         shown = sorted({plain(symbol) for symbol, owner in kept.items() if owner == place})
         message = f"needs {some(shown)}, which {place} has, but hidden"
-        yield finding("missing-symbol", binary.place, message, variant=subject.variant, remedy=EXPORT)
+        yield subject.finding("missing-symbol", binary, message, remedy=EXPORT)
     nobodys = [symbol for symbol in nobodys if symbol not in kept]
     if nobodys:
         shown = sorted({plain(symbol) for symbol in nobodys})
         message = f"needs {some(shown)}, which no file that it loads defines{_linkage(nobodys, having)}"
-        yield finding("missing-symbol", binary.place, message, variant=subject.variant)
+        yield subject.finding("missing-symbol", binary, message)
 
 
 def hiding(binaries: Iterable[AuditedBinary]) -> dict[str, str]:
@@ -319,11 +319,10 @@ def _of_cuda(binary: AuditedBinary, symbols: list[str], subject: Subject) -> Ite
         if by_torch:
             message += ": it is found where libtorch_cuda.so loads it, as torch's own wheels do"
         target = binary.name.partition(".")[0].removeprefix("lib")
-        yield finding(
+        yield subject.finding(
             "undefined-symbol",
-            binary.place,
+            binary,
             message,
-            variant=subject.variant,
             remedy=f"Link the library: {owners.cmake_link(library, target)}.",
             warning=bool(by_torch or others),
         )
@@ -393,7 +392,7 @@ def _of_glibc(symbol: str, names: Mapping[str, str], binary: AuditedBinary) -> b
     """
     if symbol not in names:
         return False
-    versions = [version for _, listed in binary.elf.version_needs for version in listed]
+    versions = binary.elf.versions
     oldest = policy.floor("glibc", policy.lowest(binary.elf.machine, "glibc", versions), versions)
     return policy.natural(names[symbol]) <= policy.natural(oldest)
 
@@ -439,12 +438,11 @@ def _lowest(binary: AuditedBinary, siblings: frozenset[str], subject: Subject) -
         return
     if found.torch > releases.minor_of(subject.promised):
         needs = f"needs {some(found.functions)} of torch {releases.format_minor(found.torch)}"
-        message = f"{needs}, but {subject.promise} torch {subject.promised}"
-        yield finding("lowest-torch", binary.place, message, variant=subject.variant)
+        yield subject.finding("lowest-torch", binary, f"{needs}, but {subject.promise} torch {subject.promised}")
     if found.unknown and subject.exports is None and subject.stable_abi:
         newest = releases.format_minor(releases.newest_of_shims())
         message = f"needs {some(found.unknown)}, which the stable ABI of no torch up to {newest} has"
-        yield finding("missing-symbol", binary.place, message, variant=subject.variant)
+        yield subject.finding("missing-symbol", binary, message)
 
 
 def _others(symbols: list[str], subject: Subject) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import elf
 from hatch_torch_ext.audit import binary, libraries, opening, operators, python, symbols
 from hatch_torch_ext.audit.findings import Finding, finding, settle
-from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import ElfError
 from hatch_torch_ext.facts import owners, releases
 from hatch_torch_ext.facts.variant import SHARED
@@ -18,7 +17,7 @@ from hatch_torch_ext.facts.variant import SHARED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant, VariantFile
+    from hatch_torch_ext.facts.variant import BuildRecord, BuiltVariant
     from hatch_torch_ext.values import InstallTree, Sdk, Setup
 
 _INTERNALS = re.compile(r"^#\s*define PYBIND11_INTERNALS_VERSION (\d+)", re.MULTILINE)
@@ -39,32 +38,29 @@ def audit_variant(
     is checked. ``others`` are the same of other torch releases, by version, to name one that would do. If the entry's
     environment has torch installed, every file is opened in it.
     """
-    config = setup.config
+    config, variant = setup.config, built.variant
     found: list[Finding] = []
     binaries: list[AuditedBinary] = []
     # Package folders, `_torch_ext`, and one more: a file of a label's folder may be moved to `shared/<hash>`, and its
     # RPATH leads to torch from both places.
     depth = len(config.package.split(".")) + 2
-    for file in built.variant.files:
+    for file in variant.files:
         if file.kind == "data":
             continue
         try:
-            binaries.append(_binary(built, file, tree=tree, depth=depth + file.path.count("/")))
+            read = elf.read(built.root / file.path)
         except (ElfError, OSError) as error:
-            found.append(finding("unreadable-file", file.path, str(error), variant=built.variant.label))
-    subject = replace(
-        _subject(built, setup, tree),
-        binaries=tuple(binaries),
-        exports=exports,
-        others={} if others is None else others,
-    )
+            found.append(finding("unreadable-file", file.path, str(error), variant=variant.label))
+            continue
+        places = {"unstripped": _unstripped(tree, file.path), "depth": depth + file.path.count("/")}
+        binaries.append(AuditedBinary.of(file, place=file.path, elf=read, **places))
+    subject = Subject.of(variant, binaries, exports=exports, others=others or {}, **_known(built, setup, tree))
     opened = opening.Opened()
     if setup.sdk.kind == "environment":
-        loadable = [item for item in binaries if _is_opened(item, built)]
         opened = opening.open_all(
             setup.environment.python,
-            loadable,
-            variant=built.variant.label,
+            [item for item in binaries if item.is_opened],
+            variant=variant.label,
             package=config.package,
             beside=binaries,
         )
@@ -75,27 +71,24 @@ def audit_variant(
     return settle(found, ignore=config.ignore)
 
 
-def _subject(built: BuiltVariant, setup: Setup, tree: InstallTree) -> Subject:
-    """Return what is known of the variant besides its files and the exports of torch."""
+def _known(built: BuiltVariant, setup: Setup, tree: InstallTree) -> dict[str, Any]:
+    """Return what is known besides the variant, its files and the exports of torch."""
     config, sdk, toolkit = setup.config, setup.sdk, setup.toolchain.toolkit
     free_threaded = setup.environment.interpreter.tag.endswith("t")
     cross = config.cross_for(built.variant.machine)
-    return Subject(
-        **facts(built.variant),
-        binaries=(),
-        torch=sdk.version,
-        cxx11_abi=None if built.variant.stable_abi else sdk.cxx11_abi,
-        headers=sdk.prefix / "include",
-        cuda=sdk.backend.version or None,
-        cuda_runtime=None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
-        newer_nvcc=toolkit.version if toolkit is not None and toolkit.newer_minor else None,
-        pybind11_internals=_pybind11_internals(sdk),
-        frees_gil=python.frees_gil(config.root, config.source, setup.folder.parent) if free_threaded else None,
-        beside=_beside(built, sdk),
-        provided=frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
-        sysroot=Path(cross.sysroot) if cross.sysroot is not None else None,
-        build_dirs=tuple(str(folder) for folder in tree.build_dirs),
-    )
+    return {
+        "torch": sdk.version,
+        "headers": sdk.prefix / "include",
+        "cuda": sdk.backend.version or None,
+        "cuda_runtime": None if sdk.gpu_runtime is None else frozenset(elf.read(sdk.gpu_runtime).exported),
+        "newer_nvcc": toolkit.version if toolkit is not None and toolkit.newer_minor else None,
+        "pybind11_internals": _pybind11_internals(sdk),
+        "frees_gil": python.frees_gil(config.root, config.source, setup.folder.parent) if free_threaded else None,
+        "beside": _beside(built, sdk),
+        "provided": frozenset({*sdk.libraries, *(name for name, _ in sdk.nvidia_libraries)}),
+        "sysroot": Path(cross.sysroot) if cross.sysroot is not None else None,
+        "build_dirs": tuple(str(folder) for folder in tree.build_dirs),
+    }
 
 
 def check(
@@ -151,18 +144,6 @@ def _exports_of_all(path: Path, sdk: Sdk) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _binary(built: BuiltVariant, file: VariantFile, *, tree: InstallTree, depth: int) -> AuditedBinary:
-    return AuditedBinary(
-        place=file.path,
-        elf=elf.read(built.root / file.path),
-        module=file.module,
-        unopened=file.unopened,
-        graft=file.kind == "graft",
-        unstripped=_unstripped(tree, file.path),
-        depth=depth,
-    )
-
-
 def _pybind11_internals(sdk: Sdk) -> frozenset[int]:
     """Return the versions that torch's header states; which of them applies may depend on the Python."""
     try:
@@ -178,9 +159,3 @@ def _unstripped(tree: InstallTree, path: str) -> Path | None:
     names = {name, owners.plain(name)} if path.startswith(f"{SHARED}/") else {name}
     same = [tree.prefix / installed for installed in tree.files if installed.rpartition("/")[2] in names]
     return same[0] if len(same) == 1 and elf.is_elf(same[0]) else None
-
-
-def _is_opened(item: AuditedBinary, built: BuiltVariant) -> bool:
-    """Return whether the loader opens the file itself; the libraries that such files need are opened with them."""
-    kinds = {file.path: file.kind for file in built.variant.files}
-    return kinds[item.place] in opening.KINDS and not item.unopened

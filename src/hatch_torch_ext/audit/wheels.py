@@ -14,7 +14,7 @@ from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.audit import binary, loading, opening, operators
 from hatch_torch_ext.audit.findings import OF_THE_ARCHIVE, Finding, finding, settle, some
 from hatch_torch_ext.audit.opening import Opened
-from hatch_torch_ext.audit.subject import AuditedBinary, Subject, facts
+from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.audit.variants import check
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ElfError, WheelError
@@ -95,27 +95,24 @@ def _of_packages(
     sources: Path | None,
 ) -> Iterator[Finding]:
     """Compare the Python files of each package with what its variants have, and register."""
-    for package in sorted({item.package for item in listed}):
-        yield from loading.check(package, texts)
-        yield from _imported(package, texts, listed, elves)
-        own = [
-            (item.variant, {file.path: elves[path].elf.path for path, file in item.files.items() if path in elves})
-            for item in listed
-            if item.package == package and item.variant.label not in audited
-        ]
-        yield from loading.check_registered(package, texts, own, sources=sources, more=bool(audited))
-
-
-def _imported(
-    package: str, texts: Mapping[str, str | None], listed: Sequence[Listed], elves: Collection[str]
-) -> Iterator[Finding]:
-    """Compare what the package imports and opens with what its variants have."""
-    own = [item for item in listed if item.package == package]
-    modules = {file.module for item in own for file in item.files.values() if file.module}
     of_variants = {path for item in listed for path in item.files}
-    folder = package.replace(".", "/")
-    elsewhere = [path for path in elves if path.startswith(f"{folder}/") and path not in of_variants]
-    return loading.check_imported(package, texts, modules=modules, elsewhere=elsewhere)
+    for package in sorted({item.package for item in listed}):
+        own = [item for item in listed if item.package == package]
+        folder = f"{package.replace('.', '/')}/"
+        variants = [
+            (item.variant, {file.path: elves[path].elf.path for path, file in item.files.items() if path in elves})
+            for item in own
+            if item.variant.label not in audited
+        ]
+        yield from loading.check_package(
+            package,
+            texts,
+            variants,
+            modules={file.module for item in own for file in item.files.values() if file.module},
+            elsewhere=[path for path in elves if path.startswith(folder) and path not in of_variants],
+            sources=sources,
+            more=bool(audited),
+        )
 
 
 def _unaccepted(found: Sequence[Finding], listed: Sequence[Listed]) -> Iterator[Finding]:
@@ -269,30 +266,13 @@ def _subjects(
     subjects = []
     rest = dict(elves)
     for item in listed:
-        variant = item.variant
-        # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever a file is placed.
-        own = [
-            AuditedBinary(
-                place=path,
-                elf=elves[path].elf,
-                module=file.module,
-                unopened=file.unopened,
-                graft=file.kind == "graft",
-                depth=(elves[path].depth or 0) + 1,
-            )
-            for path, file in sorted(item.files.items())
-            if path in elves
-        ]
-        for path in item.files:
+        own = []
+        for path, file in sorted(item.files.items()):
+            if (known := elves.get(path)) is not None:
+                # One folder more: RPATHs lead to torch from `<label>/` and from `shared/<hash>/`, wherever it is.
+                own.append(AuditedBinary.of(file, place=path, elf=known.elf, depth=(known.depth or 0) + 1))
             rest.pop(path, None)
-        subjects.append(
-            Subject(
-                **facts(variant),
-                binaries=tuple(own),
-                torch=variant.torch,
-                cxx11_abi=variant.cxx11_abi,
-            )
-        )
+        subjects.append(Subject.of(item.variant, own, torch=item.variant.torch))
     if rest:
         subjects.append(
             Subject(
@@ -375,11 +355,7 @@ def _open(
             continue
         item = variants[subject.variant]
         if opening.serves(item.variant, here):
-            loadable = [
-                binary
-                for binary in subject.binaries
-                if item.files[binary.place].kind in opening.KINDS and not binary.unopened
-            ]
+            loadable = [binary for binary in subject.binaries if binary.is_opened]
             yield opening.open_all(python, loadable, variant=subject.variant, package=item.package)
         else:
             idle.append(subject.variant)

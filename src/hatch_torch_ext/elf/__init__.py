@@ -88,6 +88,11 @@ class ElfFile:
     runs_when_opened: bool = False
     """Whether it has constructors besides those of the compiler's own startup files (``frame_dummy``)."""
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Return the versions of ``version_needs``, of all files."""
+        return tuple(version for _, versions in self.version_needs for version in versions)
+
 
 def is_elf(path: Path) -> bool:
     """Return whether ``path`` is a regular file that starts with the ELF magic."""

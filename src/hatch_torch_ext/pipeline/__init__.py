@@ -192,15 +192,15 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
     modules = {file.module for placed in layout.variants for file in placed.variant.files if file.module}
     compiled = (path.relative_to(config.package_dir) for path in config.package_dir.rglob("*.so"))
     elsewhere = [f"{folder}/{path.as_posix()}" for path in compiled if path.parts[0] != "_torch_ext"]
-    of_imports = audit.check_imported(config.package, files, modules=modules, elsewhere=elsewhere)
     places = {file.target: file.source for file in layout.files}
     variants = [
         (placed.variant, {path: places[target] for path, target in placed.places if target in places})
         for placed in layout.variants
     ]
-    of_files = audit.check_registered(config.package, files, variants, sources=config.source)
-    of_loading = audit.check_loading(config.package, files)
-    found = audit.settle([*of_loading, *of_imports, *of_files], ignore=config.ignore)
+    findings = audit.check_package(
+        config.package, files, variants, modules=modules, elsewhere=elsewhere, sources=config.source
+    )
+    found = audit.settle(findings, ignore=config.ignore)
     if found:
         report(audit.text(found))
 

@@ -176,7 +176,7 @@ def _links(
     entry, machine = setup.entry, setup.environment.interpreter.machine
     facts = [binary.elf for binary in found.binaries]
     libc = policy.libc_of(name for each in facts for name in each.needed) or "glibc"
-    versions = {version for each in facts for _, names in each.version_needs for version in names}
+    versions = {version for each in facts for version in each.versions}
     provided = Provided(setup.sdk, policy.lowest(machine, libc, versions))
     kept = []
     for binary in found.binaries:
@@ -313,7 +313,7 @@ def _describe(written: Written, setup: Setup, tree: InstallTree, *, acting: bool
         needed=facts.needed,
         module=binary.module,
         registers=registers or acting,
-        versions=tuple(sorted({version for _, names in facts.version_needs for version in names}, key=policy.natural)),
+        versions=tuple(sorted({*facts.versions}, key=policy.natural)),
         ends=content.ends(facts.path),
         mapped=content.mapped(facts.path),
         **(_registered(binary, tree, setup.sdk) if registers else {}),

@@ -216,9 +216,9 @@ def _kind(member: Member, facts: BinaryFacts | None, read: Wheel) -> FileKind:
 
 def _binary(path: Path) -> BinaryFacts:
     facts = elf.read(path)
-    versions = [version for _, needed in facts.version_needs for version in needed]
     libc = policy.libc_of(facts.needed)
-    floor = None if libc is None else policy.floor(libc, policy.lowest(facts.machine, libc, versions), versions)
+    met = None if libc is None else policy.lowest(facts.machine, libc, facts.versions)
+    floor = None if libc is None or met is None else policy.floor(libc, met, facts.versions)
     return BinaryFacts(
         machine=facts.machine,
         soname=facts.soname,
