@@ -8,7 +8,7 @@ imported and by what they register.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.compare import compiled, contents, described, reading
@@ -16,7 +16,7 @@ from hatch_torch_ext.compare.distribution import VERDICTS, Difference, Verdict
 from hatch_torch_ext.facts.content import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.compare.distribution import Distribution
@@ -86,16 +86,10 @@ def to_json(comparison: Comparison) -> dict[str, object]:
         "format": FORMAT,
         **{name: dataclasses.asdict(side) for name, side in (("old", comparison.old), ("new", comparison.new))},
         "counts": {verdict: comparison.count(verdict) for verdict in VERDICTS},
-        "differences": [dict(_fields(row)) for row in rows],
+        "differences": [dataclasses.asdict(row) for row in rows],
         "notes": list(comparison.notes),
         "left_out": len(comparison.differences) - len(rows),
     }
-
-
-def _fields(row: Difference) -> Iterator[tuple[str, Any]]:
-    plain: Mapping[str, Any] = dataclasses.asdict(row)
-    for name in ("verdict", "topic", "subject", "message", "old", "new"):
-        yield name, plain[name]
 
 
 def _side(read: Distribution) -> Side:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.compare import schemas
-from hatch_torch_ext.compare.distribution import Difference, Verdict
+from hatch_torch_ext.compare.distribution import Difference, Verdict, of_one_side
 from hatch_torch_ext.facts import owners, registered
 
 if TYPE_CHECKING:
@@ -34,13 +34,8 @@ def differences(old: Distribution, new: Distribution) -> Iterator[Difference]:
 
 
 def _variants(old: Distribution, new: Distribution) -> Iterator[Difference]:
-    before, after = set(old.labels), set(new.labels)
-    if not before or not after:
-        return
-    for label in sorted(before - after):
-        yield Difference(verdict="lost", topic="variant", subject=label, message=f"the variant {label} is gone")
-    for label in sorted(after - before):
-        yield Difference(verdict="new", topic="variant", subject=label, message=f"the variant {label}")
+    if old.labels and new.labels:
+        yield from of_one_side("variant", old.labels, new.labels, gone="the variant {} is gone", come="the variant {}")
 
 
 Operators = dict[tuple[str, str], set[str]]
@@ -82,11 +77,10 @@ def _operators(old: Distribution, new: Distribution) -> Iterator[Difference]:
             schema = "; ".join(sorted(mine)) or None
             written = f"torch.ops.{full.replace('::', '.')}"
             if (namespace, name) in unread:
-                message = f"{written}: {UNREAD}"
-                yield Difference(verdict="changed", topic="operator", subject=full, message=message, old=schema)
+                yield Difference("changed", "operator", full, f"{written}: {UNREAD}", old=schema)
                 continue
             message = f"{written} is gone: programs that were saved with it cannot be loaded"
-            yield Difference(verdict="lost", topic="operator", subject=full, message=message, old=schema)
+            yield Difference("lost", "operator", full, message, old=schema)
             continue
         if not mine or not theirs or mine <= theirs:
             continue
@@ -95,15 +89,12 @@ def _operators(old: Distribution, new: Distribution) -> Iterator[Difference]:
         message = f"{full} was `{name}{one}`, and is `{name}{other}`"
         if broken:
             message += f": {broken}, so calls and saved programs of the old fail"
-        yield Difference(
-            verdict="lost" if broken else "changed", topic="operator", subject=full, message=message, old=one, new=other
-        )
+        yield Difference("lost" if broken else "changed", "operator", full, message, old=one, new=other)
     for (namespace, name), added_here in sorted(come.items()):
         if (namespace, name) not in known:
             full = f"{namespace}::{name}" if namespace else name
             added = "; ".join(sorted(added_here))
-            message = f"torch.ops.{full.replace('::', '.')}{added}"
-            yield Difference(verdict="new", topic="operator", subject=full, message=message, new=added or None)
+            yield Difference("new", "operator", full, f"torch.ops.{full.replace('::', '.')}{added}", new=added or None)
 
 
 def _in_parts(missing: Operators, side: Distribution) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
@@ -149,25 +140,20 @@ def _classes(old: Distribution, new: Distribution) -> Iterator[Difference]:
     before, after = (
         {name for each in side.compiled if not each.graft for name in each.texts.classes} for side in (old, new)
     )
-    for name in sorted(before - after):
-        message = f"the C++ class {name} is not registered with torch any more (torch.classes)"
-        yield Difference(verdict="lost", topic="class", subject=name, message=message)
-    for name in sorted(after - before):
-        message = f"the C++ class {name} is registered with torch (torch.classes)"
-        yield Difference(verdict="new", topic="class", subject=name, message=message)
+    yield from of_one_side(
+        "class",
+        before,
+        after,
+        gone="the C++ class {} is not registered with torch any more (torch.classes)",
+        come="the C++ class {} is registered with torch (torch.classes)",
+    )
 
 
 def _machines(old: Distribution, new: Distribution) -> Iterator[Difference]:
     before, after = ({each.elf.machine for each in side.compiled} for side in (old, new))
-    if not before or not after:
-        return
-    for machine in sorted(before - after):
-        message = f"there are no compiled files for {machine} any more"
-        yield Difference(verdict="lost", topic="platform", subject=machine, message=message)
-    for machine in sorted(after - before):
-        yield Difference(
-            verdict="new", topic="platform", subject=machine, message=f"there are compiled files for {machine}"
-        )
+    if before and after:
+        gone, come = "there are no compiled files for {} any more", "there are compiled files for {}"
+        yield from of_one_side("platform", before, after, gone=gone, come=come)
 
 
 def _gone(old: Distribution, new: Distribution) -> Iterator[Difference]:
@@ -200,7 +186,7 @@ def _gone(old: Distribution, new: Distribution) -> Iterator[Difference]:
             verdict, message = "changed", f"{place} is {same[0][0].installed} now, with all that it had"
         elif mine and mine <= everything:
             verdict, message = "changed", f"{place} is gone; all that it registered with torch is in other files"
-        yield Difference(verdict=verdict, topic=topic, subject=place, message=message)
+        yield Difference(verdict, topic, place, message)
 
 
 def _registrations(files: list[Compiled]) -> frozenset[str]:
@@ -231,15 +217,14 @@ def _needed(old: Distribution, new: Distribution) -> Iterator[Difference]:
                 continue
             name = stems[number][stem]
             message = f"{name} is not needed any more" if number == 0 else f"{name} is needed"
-            yield Difference(verdict=verdict, topic="library", subject=name, message=message)
+            yield Difference(verdict, "library", name, message)
     for stem in sorted(bundled[0] - bundled[1]):
         if stem in stems[1]:
             message = f"a copy of {stem} was in the wheel; now the user's system has to have it"
-            yield Difference(verdict="lost", topic="library", subject=stem, message=message)
+            yield Difference("lost", "library", stem, message)
     for stem in sorted(bundled[1] - bundled[0]):
         if stem in stems[0]:
-            message = f"a copy of {stem} is in the wheel"
-            yield Difference(verdict="new", topic="library", subject=stem, message=message)
+            yield Difference("new", "library", stem, f"a copy of {stem} is in the wheel")
 
 
 def _stem(place: str) -> str:
@@ -260,7 +245,7 @@ def _symbols(old: Distribution, new: Distribution) -> Iterator[Difference]:
         if called:
             named = escape.few(called, SHOWN)
             message = f"{place} does not export {named} any more: ctypes and other programs cannot call it"
-            yield Difference(verdict="lost", topic="symbol", subject=place, message=message, old=", ".join(called))
+            yield Difference("lost", "symbol", place, message, old=", ".join(called))
         undefined = [{symbol for each in files for symbol in each.elf.undefined} for files in (one, other)]
         parts = [
             f"{word} {len(these)} symbol{'' if len(these) == 1 else 's'} {what}"
@@ -273,8 +258,7 @@ def _symbols(old: Distribution, new: Distribution) -> Iterator[Difference]:
             if these
         ]
         if parts:
-            message = f"{place} {', '.join(parts)}"
-            yield Difference(verdict="changed", topic="symbol", subject=place, message=message)
+            yield Difference("changed", "symbol", place, f"{place} {', '.join(parts)}")
 
 
 def _by_name(side: Distribution) -> dict[str, list[Compiled]]:

@@ -28,17 +28,15 @@ def _modules(old: Distribution, new: Distribution) -> Iterator[Difference]:
         if name in compiled:
             yield _gone(name, compiled[name], new)
         else:
-            yield Difference(verdict="lost", topic="module", subject=name, message=f"`import {name}` fails")
+            yield Difference("lost", "module", name, f"`import {name}` fails")
     for name in sorted(after - before):
-        yield Difference(verdict="new", topic="module", subject=name, message=f"`import {name}` works")
+        yield Difference("new", "module", name, f"`import {name}` works")
     for name in sorted(before & after):
         lost, come = _pythons(old, name) - _pythons(new, name), _pythons(new, name) - _pythons(old, name)
         if lost and not _any(new, name):
-            message = f"`import {name}` fails on {', '.join(sorted(lost))}"
-            yield Difference(verdict="lost", topic="module", subject=name, message=message)
+            yield Difference("lost", "module", name, f"`import {name}` fails on {', '.join(sorted(lost))}")
         if come and not lost and not _any(old, name):
-            message = f"`import {name}` works on {', '.join(sorted(come))} too"
-            yield Difference(verdict="new", topic="module", subject=name, message=message)
+            yield Difference("new", "module", name, f"`import {name}` works on {', '.join(sorted(come))} too")
 
 
 def _gone(name: str, module: Compiled, new: Distribution) -> Difference:
@@ -58,8 +56,7 @@ def _gone(name: str, module: Compiled, new: Distribution) -> Difference:
     else:
         moved = [each for each in sorted(new.modules) if each.rpartition(".")[2] == name.rpartition(".")[2]]
         why = f"it is `{moved[0]}` now" if moved else why
-    message = f"`import {name}` fails: {why}"
-    return Difference(verdict=verdict, topic="module", subject=name, message=message, old=module.place)
+    return Difference(verdict, "module", name, f"`import {name}` fails: {why}", old=module.place)
 
 
 def _pythons(side: Distribution, name: str) -> set[str]:
@@ -84,11 +81,11 @@ def _files(old: Distribution, new: Distribution) -> Iterator[Difference]:
                 message = f"{path}: {before.size} bytes, now {after.size}"
                 if before.size == after.size:
                     message = f"{path}: other content"
-                yield Difference(verdict="changed", topic=topic, subject=path, message=message)
+                yield Difference("changed", topic, path, message)
         elif path in linked[0] | linked[1]:
             message = f"{path} was compiled, and is not" if path in linked[0] else f"{path} is compiled, and was not"
-            yield Difference(verdict="changed", topic=topic, subject=path, message=message)
+            yield Difference("changed", topic, path, message)
         elif not is_module:  # a module is listed as such
             verdict: Verdict = "lost" if before is not None else "new"
             message = f"{path} is gone" if before is not None else path
-            yield Difference(verdict=verdict, topic=topic, subject=path, message=message)
+            yield Difference(verdict, topic, path, message)

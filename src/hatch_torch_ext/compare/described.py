@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.compare.distribution import Difference, Topic, Verdict
+from hatch_torch_ext.compare.distribution import Difference, Topic, Verdict, of_one_side
+from hatch_torch_ext.facts import syntax
 from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ NAMES = {
     "project-url": "Project-URL", "author": "Author (with email)", "maintainer": "Maintainer (with email)",
 }  # fmt: skip
 """How fields are written that do not only get capitals."""
-LONGEST = 4_000_000
-"""Limit for one Python file, in characters; the names in a longer one are not looked up."""
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _PLATFORM = re.compile(r"(manylinux\d*|musllinux|linux|macosx|win)(?:_(\d+)_(\d+))?(?:_(\w+)|(32)|)")
 
@@ -40,10 +38,10 @@ def differences(old: Distribution, new: Distribution) -> Iterator[Difference]:
     """Yield what differs in what the two say of themselves."""
     if canonicalize_name(old.name) != canonicalize_name(new.name):
         yield Difference(
-            verdict="changed",
-            topic="distribution",
-            subject="name",
-            message=f"the distribution was called {old.name}, and is {new.name}",
+            "changed",
+            "distribution",
+            "name",
+            f"the distribution was called {old.name}, and is {new.name}",
             old=old.name,
             new=new.name,
         )
@@ -59,14 +57,7 @@ def differences(old: Distribution, new: Distribution) -> Iterator[Difference]:
 
 
 def _changed(topic: Topic, subject: str, old: str, new: str) -> Difference:
-    return Difference(
-        verdict="changed",
-        topic=topic,
-        subject=subject,
-        message=f"{subject} was {_short(old)}, and is {_short(new)}",
-        old=old,
-        new=new,
-    )
+    return Difference("changed", topic, subject, f"{subject} was {_short(old)}, and is {_short(new)}", old=old, new=new)
 
 
 def _short(text: str, limit: int = 100) -> str:
@@ -122,16 +113,14 @@ def _fields(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]
         if name in MANY:
             yield from _values(written, before, after)
         elif before <= after and name in {"author", "maintainer"} and before:
-            message = f"{written}: also {', '.join(sorted(after - before))}"
-            yield Difference(verdict="new", topic="metadata", subject=written, message=message)
+            yield Difference("new", "metadata", written, f"{written}: also {', '.join(sorted(after - before))}")
         elif not after:
             value = ", ".join(sorted(before))
             message = f"{written} ({_short(value)}) is not in the metadata any more"
-            yield Difference(verdict="lost", topic="metadata", subject=written, message=message, old=value)
+            yield Difference("lost", "metadata", written, message, old=value)
         elif not before:
             value = ", ".join(sorted(after))
-            message = f"{written} is {_short(value)}"
-            yield Difference(verdict="new", topic="metadata", subject=written, message=message, new=value)
+            yield Difference("new", "metadata", written, f"{written} is {_short(value)}", new=value)
         elif name == "description":
             yield _description(written, next(iter(before)), next(iter(after)))
         else:
@@ -149,15 +138,11 @@ def _values(field: str, before: frozenset[str], after: frozenset[str]) -> Iterat
     for value in sorted(before - after):
         if value in renamed:
             message = f"{field} `{value}` is `{renamed[value][0]}`"
-            yield Difference(
-                verdict="changed", topic="metadata", subject=field, message=message, old=value, new=renamed[value][0]
-            )
+            yield Difference("changed", "metadata", field, message, old=value, new=renamed[value][0])
         else:
-            message = f"{field} `{value}` is not in the metadata any more"
-            yield Difference(verdict="lost", topic="metadata", subject=field, message=message, old=value)
+            yield Difference("lost", "metadata", field, f"{field} `{value}` is not in the metadata any more", old=value)
     for value in sorted(after - before - {other for other, _ in renamed.values()}):
-        message = f"{field} `{value}`"
-        yield Difference(verdict="new", topic="metadata", subject=field, message=message, new=value)
+        yield Difference("new", "metadata", field, f"{field} `{value}`", new=value)
 
 
 def _description(written: str, old: str, new: str) -> Difference:
@@ -168,16 +153,13 @@ def _description(written: str, old: str, new: str) -> Difference:
     else:
         rows = [row[:2] for row in difflib.ndiff(before, after)] if before != after else []
         message = f"{written}: {rows.count('- ')} lines gone, {rows.count('+ ')} added"
-    return Difference(verdict="changed", topic="metadata", subject=written, message=message, old=old, new=new)
+    return Difference("changed", "metadata", written, message, old=old, new=new)
 
 
 def _requirements(old: Distribution, new: Distribution) -> Iterator[Difference]:
     extras = [{canonicalize_name(extra) for extra in side.metadata.get("provides-extra", ())} for side in (old, new)]
-    for extra in sorted(extras[0] - extras[1]):
-        message = f"the extra `{extra}` is gone: `pip install {new.name}[{extra}]` installs no further package"
-        yield Difference(verdict="lost", topic="extra", subject=extra, message=message)
-    for extra in sorted(extras[1] - extras[0]):
-        yield Difference(verdict="new", topic="extra", subject=extra, message=f"the extra `{extra}`")
+    gone = f"the extra `{{}}` is gone: `pip install {new.name}[{{}}]` installs no further package"
+    yield from of_one_side("extra", *extras, gone=gone, come="the extra `{}`")
     before, after = (_required(side.metadata.get("requires-dist", ())) for side in (old, new))
     for key in sorted(before.keys() | after.keys()):
         name, of_extra = key
@@ -186,14 +168,12 @@ def _requirements(old: Distribution, new: Distribution) -> Iterator[Difference]:
         if key not in after:
             if of_extra and of_extra not in extras[1]:
                 continue  # with its extra
-            message = f"`{one}`{of} is not required any more"
-            yield Difference(verdict="lost", topic="requirement", subject=name, message=message, old=one)
+            yield Difference("lost", "requirement", name, f"`{one}`{of} is not required any more", old=one)
         elif key not in before:
-            message = f"`{other}`{of} is required"
-            yield Difference(verdict="new", topic="requirement", subject=name, message=message, new=other)
+            yield Difference("new", "requirement", name, f"`{other}`{of} is required", new=other)
         elif one != other:
             message = f"the requirement{of} was `{one}`, and is `{other}`"
-            yield Difference(verdict="changed", topic="requirement", subject=name, message=message, old=one, new=other)
+            yield Difference("changed", "requirement", name, message, old=one, new=other)
 
 
 def _required(texts: Sequence[str]) -> dict[tuple[str, str], set[str]]:
@@ -222,23 +202,18 @@ def _entry_points(old: Distribution, new: Distribution) -> Iterator[Difference]:
         one, other = old.entry_points.get(key), new.entry_points.get(key)
         what = f"the command `{name}`" if group in {"console_scripts", "gui_scripts"} else f"`{name}` of {group}"
         if other is None:
-            message = f"{what} ({one}) is gone"
-            yield Difference(verdict="lost", topic="entry point", subject=f"{group}: {name}", message=message, old=one)
+            yield Difference("lost", "entry point", f"{group}: {name}", f"{what} ({one}) is gone", old=one)
             continue
         fault = _unresolved(new, other)
         if one is None:
             message = f"{what} is {other}{f', but {fault}' if fault else ''}"
-            yield Difference(verdict="new", topic="entry point", subject=f"{group}: {name}", message=message, new=other)
+            yield Difference("new", "entry point", f"{group}: {name}", message, new=other)
         elif (gone := fault or _moved_out(old, new, one, other)) and not _unresolved(old, one):
             message = f"{what} is {other}, but {gone}"
-            yield Difference(
-                verdict="lost", topic="entry point", subject=f"{group}: {name}", message=message, old=one, new=other
-            )
+            yield Difference("lost", "entry point", f"{group}: {name}", message, old=one, new=other)
         elif _plain(one) != _plain(other):
             message = f"{what} was {one}, and is {other}"
-            yield Difference(
-                verdict="changed", topic="entry point", subject=f"{group}: {name}", message=message, old=one, new=other
-            )
+            yield Difference("changed", "entry point", f"{group}: {name}", message, old=one, new=other)
 
 
 def _plain(value: str) -> str:
@@ -267,58 +242,31 @@ def _unresolved(side: Distribution, value: str) -> str | None:
     place = module.replace(".", "/")
     texts = (side.text(path) for path in (f"{place}/__init__.py", f"{place}.py"))
     text = next((each for each in texts if each is not None), None)
-    bound = _bound(text) if text is not None else None
     first = attribute.partition(".")[0]
-    if bound is None or first in bound or f"{module}.{first}" in modules:
+    if text is None or f"{module}.{first}" in modules or syntax.bound(text, module) & {first, syntax.ANYTHING}:
         return None
     return f"{module} does not define `{first}`"
-
-
-def _bound(text: str) -> frozenset[str] | None:
-    """Return the names that a module binds; None if it may bind any."""
-    try:
-        tree = ast.parse(text) if len(text) <= LONGEST else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        tree = None
-    if tree is None:
-        return None
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            if any(alias.name == "*" for alias in node.names):
-                return None
-            found.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return None if found & {"__getattr__"} or "globals()" in text else frozenset(found)
 
 
 def _licenses(old: Distribution, new: Distribution) -> Iterator[Difference]:
     for name in sorted(old.licenses.keys() - new.licenses.keys()):
         if old.licenses[name] not in new.licenses.values():
-            message = f"the license file {name} is not in the metadata any more"
-            yield Difference(verdict="lost", topic="license", subject=name, message=message)
+            yield Difference("lost", "license", name, f"the license file {name} is not in the metadata any more")
     for name in sorted(new.licenses.keys() - old.licenses.keys()):
         if new.licenses[name] not in old.licenses.values():
-            yield Difference(verdict="new", topic="license", subject=name, message=f"the license file {name}")
+            yield Difference("new", "license", name, f"the license file {name}")
     for name in sorted(old.licenses.keys() & new.licenses.keys()):
         if old.licenses[name] != new.licenses[name]:
-            yield Difference(
-                verdict="changed", topic="license", subject=name, message=f"the license file {name} is another text"
-            )
+            yield Difference("changed", "license", name, f"the license file {name} is another text")
 
 
 def _pythons(old: Distribution, new: Distribution) -> Iterator[Difference]:
     before, after = (_served(side) for side in (old, new))
     gone, come = sorted(before - after, key=PYTHONS.index), sorted(after - before, key=PYTHONS.index)
     if gone:
-        message = f"Python {_range(gone)} cannot install it any more"
-        yield Difference(verdict="lost", topic="python", subject=_range(gone), message=message)
+        yield Difference("lost", "python", _range(gone), f"Python {_range(gone)} cannot install it any more")
     if come:
-        message = f"Python {_range(come)} can install it"
-        yield Difference(verdict="new", topic="python", subject=_range(come), message=message)
+        yield Difference("new", "python", _range(come), f"Python {_range(come)} can install it")
 
 
 def _range(pythons: Sequence[str]) -> str:
@@ -357,12 +305,11 @@ def _platforms(old: Distribution, new: Distribution) -> Iterator[Difference]:
     for machine in sorted(before.keys() - after.keys()) if "any" not in after else ():
         if machine == "any":
             message = f"it was for every machine, and is for {', '.join(sorted(after))} only"
-            yield Difference(verdict="lost", topic="platform", subject="any", message=message)
+            yield Difference("lost", "platform", "any", message)
         else:
-            message = f"{machine} cannot install it any more"
-            yield Difference(verdict="lost", topic="platform", subject=machine, message=message)
+            yield Difference("lost", "platform", machine, f"{machine} cannot install it any more")
     for machine in sorted(after.keys() - before.keys()) if "any" not in before else ():
-        yield Difference(verdict="new", topic="platform", subject=machine, message=f"{machine} can install it")
+        yield Difference("new", "platform", machine, f"{machine} can install it")
     for machine in sorted(before.keys() & after.keys()):
         one, other = before[machine], after[machine]
         if one == other:
@@ -372,16 +319,12 @@ def _platforms(old: Distribution, new: Distribution) -> Iterator[Difference]:
                 f"it needs glibc {_dotted(other)} on {machine}, and needed {_dotted(one)}: systems between them "
                 "cannot install it any more"
             )
-            yield Difference(
-                verdict="lost", topic="platform", subject=machine, message=message, old=_dotted(one), new=_dotted(other)
-            )
+            yield Difference("lost", "platform", machine, message, old=_dotted(one), new=_dotted(other))
             continue
         words = [f"glibc {_dotted(floor)} or newer" if floor else "the system that built it" for floor in (one, other)]
         message = f"its tag for {machine} was for {words[0]}, and is for {words[1]}"
         verdict: Verdict = "new" if other is not None else "changed"
-        yield Difference(
-            verdict=verdict, topic="platform", subject=machine, message=message, old=words[0], new=words[1]
-        )
+        yield Difference(verdict, "platform", machine, message, old=words[0], new=words[1])
 
 
 def _dotted(floor: tuple[int, int]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
@@ -126,30 +126,16 @@ def read_text(path: Path, limit: int) -> str | None:
 
 Verdict = Literal["lost", "changed", "new"]
 Topic = Literal[
-    "distribution",
-    "variant",
-    "python",
-    "platform",
-    "module",
-    "operator",
-    "class",
-    "entry point",
-    "script",
-    "requirement",
-    "extra",
-    "metadata",
-    "license",
-    "file",
-    "library",
-    "symbol",
-]
+    "distribution", "variant", "python", "platform", "module", "operator", "class", "entry point", "script",
+    "requirement", "extra", "metadata", "license", "file", "library", "symbol",
+]  # fmt: skip
 """In the order in which they are listed."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """What differs in one ``subject``: a file, a module, an operator.
 
@@ -169,3 +155,13 @@ class Difference:
     def rank(self) -> int:
         """Return the place of its topic in the listing."""
         return TOPICS.index(self.topic)
+
+
+def of_one_side(
+    topic: Topic, old: Collection[str], new: Collection[str], *, gone: str, come: str
+) -> Iterator[Difference]:
+    """Yield the names that only one side has; ``{}`` in the messages is the name."""
+    for name in sorted({*old} - {*new}):
+        yield Difference("lost", topic, name, gone.replace("{}", name))
+    for name in sorted({*new} - {*old}):
+        yield Difference("new", topic, name, come.replace("{}", name))

@@ -24,7 +24,7 @@ from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import ElfError, WheelError
 from hatch_torch_ext.compare.distribution import Compiled, Distribution, File, Kind, name_of, python_of, read_text
-from hatch_torch_ext.facts import registered
+from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import FOLDER
 from hatch_torch_ext.wheel import MAX_TEXT, listing, members
 
@@ -118,7 +118,10 @@ def _installed(dist_info: Path) -> Distribution:
             continue
         found.append(
             _Member(
-                place=place, size=file.stat().st_size, sha256=_sha256(file), binary=file if elf.is_elf(file) else None
+                place=place,
+                size=file.stat().st_size,
+                sha256=content.sha256(file),
+                binary=file if elf.is_elf(file) else None,
             )
         )
     if missing:
@@ -353,14 +356,6 @@ def _named(name: str) -> Path:
     raise WheelError(
         f"{escape.name(name)}: is neither a file nor a distribution that is installed for {sys.executable}. {KINDS}"
     )
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(wheel.CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _sdist(path: Path) -> Distribution:
