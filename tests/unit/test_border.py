@@ -24,7 +24,7 @@ from hatch_torch_ext import __version__, cli, store, views
 from hatch_torch_ext.cli import user
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.pipeline import events
-from hatch_torch_ext.user import doctor, machine
+from hatch_torch_ext.user import doctor, machine, pruning
 from hatch_torch_ext.views import live
 
 if TYPE_CHECKING:
@@ -376,12 +376,17 @@ def test_markers_of_the_store_are_shown_as_text(
             check(said.err)
 
 
-def test_doctor_shows_no_foreign_text_raw(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_shows_no_foreign_text_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What an installed package, a torch or a driver says of itself is one line each, as text and as JSON."""
     here = replace(machine.read({}), driver=EVIL)
-    health = doctor.PackageHealth(
-        distribution=f"{EVIL}\nproblem   none", version=WORSE, package=EVIL, chosen=None, verdicts=((EVIL, WORSE),)
+    installed = pruning.InstalledPackage(
+        distribution=f"{EVIL}\nproblem   none",
+        version=WORSE,
+        root=tmp_path / EVIL,
+        record=tmp_path / "x.dist-info" / "RECORD",
+        head={},
     )
+    health = doctor.PackageHealth(installed=installed, chosen=None, verdicts=((EVIL, WORSE),))
     found = doctor.Diagnosis(
         hatch_torch_ext="1",
         machine=here,
@@ -396,7 +401,7 @@ def test_doctor_shows_no_foreign_text_raw(capsys: pytest.CaptureFixture[str]) ->
     check(text)
     assert sum(line.startswith("problem") for line in text.splitlines()) == 1
     check(found.to_json({}))
-    assert json.loads(found.to_json({}))["packages"][0]["package"] == EVIL
+    assert json.loads(found.to_json({}))["packages"][0]["package"] == EVIL.replace("/", ".")
     assert asdict(found)
     capsys.readouterr()
 

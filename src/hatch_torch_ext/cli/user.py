@@ -257,12 +257,13 @@ def _text(found: Diagnosis) -> str:
         lines.append("torch     none")
     lines += [f"tool      {program}: {version}" for program, version in found.tools]
     for each in found.packages:
+        pruned = each.installed.pruned
         notes = "".join(
-            [", built here at first use" if each.built else "", f"; {len(each.pruned)} pruned" if each.pruned else ""]
+            [", built here at first use" if each.built else "", f"; {len(pruned)} pruned" if pruned else ""]
         )
         lines.append(f"package   {each.named}: {each.chosen or 'nothing fits'}{notes}")
         if not each.works:
-            gone = dict.fromkeys(each.pruned, "removed by prune")
+            gone = dict.fromkeys(pruned, "removed by prune")
             lines += [f"          {label}: {gone.get(label, verdict)}" for label, verdict in each.verdicts]
     lines += [f"problem   {problem}" for problem in found.problems]
     lines += [f"type      {command}" for command in found.commands]

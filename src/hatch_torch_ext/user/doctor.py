@@ -23,21 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hatch_torch_ext.user.machine import Machine
+    from hatch_torch_ext.user.pruning import InstalledPackage
     from hatch_torch_ext.user.target import TargetPython
 
 TIMEOUT = 120.0
 OUTPUT = 16 << 20
 """The most that is read of what a program prints, in bytes: a package's loader prints its manifest."""
-COMPILERS = (
-    ("c++", "--version"),
-    ("g++", "--version"),
-    ("clang++", "--version"),
-    ("nvcc", "--version"),
-    ("cmake", "--version"),
-)
-MEANS_PTX = re.compile(r"\+PTX$")
-
-
+COMPILERS = ("c++", "g++", "clang++", "nvcc", "cmake")
 MANY = 20
 """The most sentences that are taken from one package's loader."""
 SCHEMA = 1
@@ -48,35 +40,27 @@ SCHEMA = 1
 class PackageHealth:
     """An installed package, and the variant that it would load, or None; ``verdicts`` are (label, reason) of each.
 
-    ``built`` says that this variant was built here at first use; ``pruned`` are the labels of variants that ``prune``
-    removed, one of which (``missed``) would be loaded here. ``trouble`` is what the loader wrote to stderr;
-    ``faults`` are its sentences on files of the variant, ``damaged`` says that one is missing or not as it was built;
-    ``answers`` is False for a loader that cannot be run.
+    ``built`` says that this variant was built here at first use; ``missed`` is the one that would be loaded here, and
+    that ``prune`` removed. ``trouble`` is what the loader wrote to stderr; ``faults`` are its sentences on files of the
+    variant, ``damaged`` says that one is missing or not as it was built; ``answers`` is False for a loader that cannot
+    be run.
 
     The commands that may help, None where they do not: ``opt_in`` lets it use a pre-release of torch, ``build`` builds
-    it for the torch that is here, ``install`` is what `hatch-torch-ext install` takes to install it with a torch that
-    it serves, ``other_torch`` installs such a torch by itself. ``again`` reinstalls it as it is.
+    it for the torch that is here, ``other_torch`` installs one that it serves by itself.
     """
 
-    distribution: str
-    version: str
-    package: str
+    installed: InstalledPackage
     chosen: str | None
     verdicts: tuple[tuple[str, str], ...]
     built: bool = False
-    pruned: tuple[str, ...] = ()
     missed: str | None = None
-    namespaces: tuple[str, ...] = ()
-    operators: tuple[str, ...] = ()
     trouble: str | None = None
     faults: tuple[str, ...] = ()
     damaged: bool = False
     answers: bool = True
     opt_in: str | None = None
     build: tuple[str, ...] = ()
-    install: str | None = None
     other_torch: str | None = None
-    again: str = ""
 
     @property
     def works(self) -> bool:
@@ -86,7 +70,7 @@ class PackageHealth:
     @property
     def named(self) -> str:
         """Return its name and version; a copied folder has no version."""
-        return f"{self.distribution} {self.version or '(a copied folder)'}"
+        return f"{self.installed.distribution} {self.installed.version or '(a copied folder)'}"
 
     @property
     def problem(self) -> str | None:
@@ -107,15 +91,15 @@ class PackageHealth:
     def to_json(self) -> dict[str, Any]:
         """Return what ``doctor --json`` has of it."""
         return {
-            "distribution": self.distribution,
-            "version": self.version,
-            "package": self.package,
+            "distribution": self.installed.distribution,
+            "version": self.installed.version,
+            "package": self.installed.package,
             "works": self.works,
             "chosen": self.chosen,
             "built": self.built,
             "verdicts": dict(self.verdicts),
-            "pruned": list(self.pruned),
-            "reinstall": self.again,
+            "pruned": sorted(self.installed.pruned),
+            "reinstall": self.installed.again,
             "trouble": self.trouble,
         }
 
@@ -208,7 +192,7 @@ def diagnose(target: TargetPython, machine: Machine, only: Sequence[str], enviro
         f"{each.root.parent}: remove it"
         for copy, each in hidden
     ]
-    problems += [line for each in here for line in _ptx(each, states, machine)]
+    problems += [line for each in states for line in _ptx(each, machine)]
     commands = [f"rm -r {shlex.quote(escape.name(copy.root))}" for copy, _ in hidden]
     commands += [each.again for each in faulty if each.fault]
     commands += _commands(states, missing, target, torch, replace_torch=bool(of_torch))
@@ -244,12 +228,12 @@ def _torch(target: TargetPython) -> dict[str, Any]:
 
 def _found(
     torch: Mapping[str, Any],
-) -> tuple[list[pruning.InstalledPackage], list[tuple[pruning.InstalledPackage, pruning.InstalledPackage]]]:
+) -> tuple[list[InstalledPackage], list[tuple[InstalledPackage, InstalledPackage]]]:
     """Return the packages of every folder, of one that is there twice that which Python finds first.
 
     Then those among them that are copied folders, each with the installed package that Python does not find for it.
     """
-    found: dict[str, pruning.InstalledPackage] = {}
+    found: dict[str, InstalledPackage] = {}
     hidden = []
     for site in map(Path, torch.get("sites", [])):
         recorded = pruning.packages(site)
@@ -260,9 +244,9 @@ def _found(
     return list(found.values()), hidden
 
 
-def installed(target: TargetPython) -> list[pruning.InstalledPackage]:
+def installed(target: TargetPython) -> list[InstalledPackage]:
     """Return the packages with variants that an installer put where the target finds them."""
-    found: dict[str, pruning.InstalledPackage] = {}
+    found: dict[str, InstalledPackage] = {}
     for site in _torch(target).get("sites", []):
         for each in pruning.packages(Path(site)):
             found.setdefault(each.package, each)
@@ -271,7 +255,7 @@ def installed(target: TargetPython) -> list[pruning.InstalledPackage]:
 
 def health(
     target: TargetPython,
-    installed: pruning.InstalledPackage,
+    installed: InstalledPackage,
     torch: Mapping[str, Any] | None = None,
     **changes: str | None,
 ) -> PackageHealth:
@@ -283,38 +267,28 @@ def health(
     label, verdicts, built = answer.get("chosen"), answer.get("verdicts"), answer.get("built") is True
     label = label if isinstance(label, str) and label else None
     missed = label if not built and label in installed.pruned else None
-    files = [file for variant, _ in installed.variants for file in variant.files]
     state = PackageHealth(
-        distribution=installed.distribution,
-        version=installed.version,
-        package=installed.package,
+        installed=installed,
         chosen=None if missed else label,
         verdicts=tuple((str(label), str(verdict)) for label, verdict in sorted(_items(verdicts))),
         built=built,
-        pruned=tuple(sorted(installed.pruned)),
         missed=missed,
-        namespaces=tuple(sorted({name for file in files for name in file.namespaces})),
-        operators=tuple(sorted({name for file in files for name in file.operators})),
         trouble=trouble or None,
         faults=tuple(escape.line(str(each)) for each in _list(answer.get("problems"))),
         damaged=answer.get("damaged") is True,
         answers=bool(answer) or bool(torch and torch.get("error")),
-        again=installed.again,
     )
     if state.chosen or missed or not torch or torch.get("error") or not torch.get("version"):
-        return replace(state, install=installed.requirement)
+        return state
     return replace(
         state,
         opt_in=_opt_in(target, installed, torch),
         build=_builds(installed, answer.get("build")) if "fallback" in installed.head else (),
-        install=installed.requirement,
         other_torch=_first_command(answer.get("remedy")),
     )
 
 
-def _answer(
-    target: TargetPython, installed: pruning.InstalledPackage, **changes: str | None
-) -> tuple[Mapping[str, Any], str]:
+def _answer(target: TargetPython, installed: InstalledPackage, **changes: str | None) -> tuple[Mapping[str, Any], str]:
     """Return the answer of the package's loader, {} if there is none, and what it wrote to stderr."""
     environ = {"PYTHONSAFEPATH": "1", **changes}
     module = installed.root / "_variants.py"
@@ -330,7 +304,7 @@ def _answer(
     return (answer, done.stderr.strip()) if isinstance(answer, dict) else ({}, "its loader gives no answer")
 
 
-def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Mapping[str, Any]) -> str | None:
+def _opt_in(target: TargetPython, installed: InstalledPackage, torch: Mapping[str, Any]) -> str | None:
     """Return what lets the package use a torch that is a pre-release, if one of its variants is for that release."""
     if not releases.is_prerelease(str(torch["version"])):
         return None
@@ -339,7 +313,7 @@ def _opt_in(target: TargetPython, installed: pruning.InstalledPackage, torch: Ma
     return "export TORCH_EXT_PRERELEASE=1" if label and label not in installed.pruned else None
 
 
-def _builds(installed: pruning.InstalledPackage, given: object) -> tuple[str, ...]:
+def _builds(installed: InstalledPackage, given: object) -> tuple[str, ...]:
     """Return the commands of a loader that build the package for the torch that is here."""
     lines = tuple(escape.line(str(each)) for each in _list(given))
     return lines or (f"python -m {installed.package}._variants --build",)
@@ -386,46 +360,44 @@ def _of_torch(target: TargetPython, torch: Mapping[str, Any], machine: Machine) 
 def _twice(health: Sequence[PackageHealth]) -> Iterable[str]:
     """Yield a problem for packages that share a namespace or an operator: the second import would abort the process."""
     holders: dict[str, str] = {}
-    for each in health:
+    for each in (state.installed for state in health):
         reported = {each.distribution}
+        files = [file for variant, _ in each.variants for file in variant.files]
         for what, names in (
-            ("register the operator namespace", each.namespaces),
-            ("define the operator", each.operators),
+            ("register the operator namespace", {name for file in files for name in file.namespaces}),
+            ("define the operator", {name for file in files for name in file.operators}),
         ):
-            for name in names:
+            for name in sorted(names):
                 before = holders.setdefault(name, each.distribution)
                 if before not in reported:
                     reported.add(before)
                     yield f"{before} and {each.distribution} both {what} `{name}`"
 
 
-def _ptx(installed: pruning.InstalledPackage, health: Sequence[PackageHealth], machine: Machine) -> Iterable[str]:
+def _ptx(state: PackageHealth, machine: Machine) -> Iterable[str]:
     """Yield a problem for PTX that this driver cannot compile: minor-version compatibility does not cover PTX."""
-    chosen = {each.chosen for each in health if each.distribution == installed.distribution}
-    for variant, _ in installed.variants:
-        if variant.label not in chosen or not variant.cuda or not machine.supported:
+    chosen = next((variant for variant, _ in state.installed.variants if variant.label == state.chosen), None)
+    if chosen is None or not chosen.cuda or not machine.supported or machine.supported >= drivers.numbers(chosen.cuda):
+        return
+    code = [int(re.sub(r"[^0-9]", "", arch)) for arch in chosen.archs if not arch.endswith("+PTX")]
+    for gpu in machine.visible:
+        if gpu.capability is None:
             continue
-        numbers = [re.sub(r"[^0-9]", "", arch) for arch in variant.archs]
-        code = [int(each) for each, arch in zip(numbers, variant.archs, strict=True) if not MEANS_PTX.search(arch)]
-        for gpu in machine.visible:
-            if gpu.capability is None:
-                continue
-            own = gpu.capability[0] * 10 + gpu.capability[1]
-            direct = any(each // 10 == gpu.capability[0] and each <= own for each in code)
-            if not direct and machine.supported < drivers.numbers(variant.cuda):
-                yield (
-                    f"{installed.distribution} has only PTX for GPU {gpu.index}, made by CUDA {variant.cuda}, and "
-                    f"this driver compiles PTX up to CUDA {'.'.join(map(str, machine.supported))}: update the driver"
-                )
+        own = gpu.capability[0] * 10 + gpu.capability[1]
+        if not any(each // 10 == gpu.capability[0] and each <= own for each in code):
+            yield (
+                f"{state.installed.distribution} has only PTX for GPU {gpu.index}, made by CUDA {chosen.cuda}, and "
+                f"this driver compiles PTX up to CUDA {'.'.join(map(str, machine.supported))}: update the driver"
+            )
 
 
 def _tools(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    for name, option in COMPILERS:
+    for name in COMPILERS:
         program = shutil.which(name, path=environ.get("PATH"))
         if program is None:
             continue
         try:
-            done = process.run([program, option], check=False, timeout=TIMEOUT, limit=OUTPUT)
+            done = process.run([program, "--version"], check=False, timeout=TIMEOUT, limit=OUTPUT)
         except ProcessError:
             continue
         lines = [line for line in done.stdout.splitlines() if re.search(r"[0-9]+\.[0-9]", line)]
@@ -449,7 +421,7 @@ def _commands(
     """
     broken = [each for each in health if not each.works]
     as_it_was = [each for each in broken if each.missed or each.damaged or not each.answers]
-    yield from sorted({each.again for each in as_it_was})
+    yield from sorted({each.installed.again for each in as_it_was})
     rest = [each for each in broken if each not in as_it_was]
     if not replace_torch:
         yield from sorted({each.opt_in for each in rest if each.opt_in})
@@ -461,13 +433,13 @@ def _commands(
     else:
         builds = []
     # No index serves a project that was installed from its folder; what has its name there is somebody else's.
-    served = [each.install for each in (health if replace_torch else rest) if each.install]
+    served = [name for each in (health if replace_torch else rest) if (name := each.installed.requirement)]
     names = [shlex.quote(name) for name in (*(["torch"] if replace_torch else []), *served, *missing)]
     if names:
         yield f"hatch-torch-ext install --python {_quoted(target)} {' '.join(names)}"
     yield from builds
     if not replace_torch:
-        yield from (each.other_torch for each in rest if each.other_torch and not each.install)
+        yield from (each.other_torch for each in rest if each.other_torch and not each.installed.requirement)
 
 
 def is_vendors(version: str) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.manifest import Fallback
     from hatch_torch_ext.pipeline.events import Event
     from hatch_torch_ext.store import Store
-    from hatch_torch_ext.values import Entry, Sdk, Toolchain, TorchFolders
+    from hatch_torch_ext.values import PreparedEntry, Toolchain, TorchFolders
 
     Say = Callable[[str], None]
 
@@ -173,11 +173,11 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
         entry=entry, config=config, environment=installed.environment, sdk=sdk, folder=scratch / "tools" / entry.folder
     )
     tools = toolchain.find(prepared, report=lambda _: None)
-    key = _key(request, fallback, entry, config, sdk, tools, git=torch.git_version, python=installed)
+    key = _key(request, fallback, prepared, tools, torch.git_version)
     say(f"building for torch {torch.version}, in {cache.root}")
 
     def fill(made: Path) -> dict[str, object]:
-        return _compile(request, entry, config, installed, scratch=scratch, made=made, say=say)
+        return _compile(request, prepared, installed, work=scratch / "work", made=made, say=say)
 
     log = scratch / "work" / entry.folder / "log.txt"
     try:
@@ -266,29 +266,19 @@ def _for_the_gpus(config: Config) -> Config:
     return replace(config, archs=(("", names),), archs_source="the GPUs of this machine")
 
 
-def _key(  # noqa: PLR0917 - what a build depends on
-    request: Request,
-    fallback: Fallback,
-    entry: Entry,
-    config: Config,
-    sdk: Sdk,
-    tools: Toolchain,
-    *,
-    git: str | None,
-    python: TorchFolders,
-) -> str:
+def _key(request: Request, fallback: Fallback, prepared: PreparedEntry, tools: Toolchain, git: str | None) -> str:
+    """Return the digest of what a build depends on; ``git`` is the commit of torch."""
     from hatch_torch_ext import __version__
 
-    cuda = tools.toolkit
-    environ = entry.environ(os.environ)
+    cuda, sdk, interpreter = tools.toolkit, prepared.sdk, prepared.environment.interpreter
     facts = {
         "package": [request.distribution, request.package, fallback.version, fallback.digest],
         "torch": [sdk.version, git, sdk.backend.name, sdk.foreign, sdk.cxx11_abi],
-        "python": [python.environment.interpreter.tag, python.environment.interpreter.machine],
+        "python": [interpreter.tag, interpreter.machine],
         "compiler": [tools.cxx.version, str(tools.cxx.path), tools.cmake.version],
         "cuda": None if cuda is None else [cuda.compiler.version, [arch.name for arch in cuda.archs]],
-        "environ": variables.of(variables.Use.COMPILE, environ),
-        "config": repr(config.archs),
+        "environ": variables.of(variables.Use.COMPILE, prepared.entry.environ(os.environ)),
+        "config": repr(prepared.config.archs),
         "by": __version__,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
@@ -299,14 +289,7 @@ def _name(distribution: str) -> str:
 
 
 def _compile(
-    request: Request,
-    entry: Entry,
-    config: Config,
-    installed: TorchFolders,
-    *,
-    scratch: Path,
-    made: Path,
-    say: Say,
+    request: Request, prepared: PreparedEntry, installed: TorchFolders, *, work: Path, made: Path, say: Say
 ) -> dict[str, object]:
     from hatch_torch_ext import pipeline
     from hatch_torch_ext.facts.variant import BUILD, HELP
@@ -314,10 +297,9 @@ def _compile(
     from hatch_torch_ext.pipeline.selection import Selected
     from hatch_torch_ext.values import Packaging
 
-    work = scratch / "work"
     work.mkdir()
     began = time.monotonic()
-    selected = Selected(config=config, entries=(entry,), installed=installed)
+    selected = Selected(config=prepared.config, entries=(prepared.entry,), installed=installed)
     packaging = Packaging(distribution=request.distribution)
     product = pipeline.build(selected, packaging, views=[_Progress(say)], work=work)
     package = f"site/{request.package.replace('.', '/')}"
