@@ -166,26 +166,17 @@ def _check_distinct(read: Sequence[Part]) -> None:
     """Raise ``MergeError`` for an entry that two partial wheels hold, or a variant that two other wheels hold."""
     holders: dict[tuple[str, str], Part] = {}
     for part in read:
-        for key in [*_entries(part), *_variants(part)]:
-            before = holders.setdefault(key, part)
-            if before is part or (not key[0] and before.partial is not None and part.partial is not None):
+        held = [("", label) for label in part.labels]
+        if (partial := part.partial) is not None:
+            held += [(machine, entry) for machine in part.machines for entry in partial.of(partial.built, machine)]
+        for machine, name in held:
+            before = holders.setdefault((machine, name), part)
+            if before is part or (not machine and before.partial is not None and partial is not None):
                 continue
-            what = f"the entry {key[1]} for {key[0]}" if key[0] else f"the variant {key[1]}"
+            what = f"the entry {name} for {machine}" if machine else f"the variant {name}"
             raise MergeError(
                 f"{what} is in {before.wheel.path.name} and in {part.wheel.path.name}: leave one of the wheels out"
             )
-
-
-def _entries(part: Part) -> list[tuple[str, str]]:
-    """Return the (machine, entry) pairs that a partial wheel holds."""
-    partial = part.partial
-    if partial is None:
-        return []
-    return [(machine, entry) for machine in part.machines for entry in partial.of(partial.built, machine)]
-
-
-def _variants(part: Part) -> list[tuple[str, str]]:
-    return [("", label) for label in part.labels]
 
 
 def _expected(partial: partials.Partial, part: Part, machine: str) -> set[str]:
