@@ -9,6 +9,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 import disk
 import warm
@@ -61,7 +62,10 @@ def project(root: Path, setup: str | bytes | None, **files: str) -> Path:
 def recorded(root: Path, extra: Sequence[str] = (), **more: Any) -> tuple[Recording, Recording]:
     """Record a project in an environment of its own."""
     with recording.environment(root, extra) as (python, _):
-        return recording.record(root, python, **more)
+        cpu, cuda, notes = recording.record(root, python, **more)
+    assert cpu is not None, notes
+    assert cuda is not None, notes
+    return cpu, cuda
 
 
 @pytest.fixture
@@ -490,6 +494,26 @@ def test_files_that_are_written_again_are_reported(tmp_path: Path) -> None:
     cpu, _ = recorded(project(tmp_path, text, **{"pkg/_build.py": "TORCH = None", "a.cpp": ""}))
     assert cpu.notes == (Note(line=0, text="writes `pkg/_build.py` while it runs"),)
     assert (cpu.extensions[0].packages, cpu.extensions[0].include_dirs) == (("numpy", "pybind11"), ("csrc",))
+
+
+def test_a_version_file_that_setup_writes(tmp_path: Path) -> None:
+    """A hook of hatchling's writes it from then on, where the package imports it; a note says what stays as it is."""
+    text = (
+        "from setuptools import Extension, setup\n"
+        "open('pkg/version.py', 'w').write('__version__ = \"1.4\"\\nTAGS = {}\\n')\n"
+        "setup(name='pkg', version='1.4', packages=['pkg'], ext_modules=[Extension('pkg.plain', ['plain.c'])])\n"
+    )
+    root = project(tmp_path, text, **{"plain.c": PLAIN})
+    said = command(root, "--torch", "2.13", "--python", "3.11").stderr
+    assert f"by hand: {recording.WRITES_VERSION.format('pkg/version.py')}\n" in said
+    assert not (root / "pkg" / "version.py").exists()
+    tables = (root / "pyproject.toml").read_text(encoding="utf-8")
+    (root / "pyproject.toml").write_text(tables.replace('version = "1.4"', 'version = "1.5"'), encoding="utf-8")
+    hook = WheelBuilder(str(root)).get_build_hooks(str(tmp_path))["version"]
+    data: dict[str, Any] = {"artifacts": []}
+    hook.initialize("standard", data)
+    assert data["artifacts"] == ["/pkg/version.py"]
+    assert (root / "pkg" / "version.py").read_text(encoding="utf-8") == '__version__ = "1.5"\nTAGS = {}\n'
 
 
 def test_extensions_that_a_variable_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from hatch_torch_ext.init import (
 )
 from hatch_torch_ext.init import texts as project_texts
 from hatch_torch_ext.init.recording import Extension, Recording
-from hatch_torch_ext.init.served import MatrixOptions
+from hatch_torch_ext.init.served import FirstMatrix, MatrixOptions
 from hatch_torch_ext.init.texts import Migration, Note
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ def test_what_is_not_carried_over_is_reported(tmp_path: Path) -> None:
             extension("pkg.slow", "other", ("slow.c",)),
             extension("pkg.made", sources=("gen/made.cpp",)),
             extension("other._C"),
+            extension("pkg_more._D"),
         ),
         slow_pyx="",
     )
@@ -188,8 +189,9 @@ def test_what_is_not_carried_over_is_reported(tmp_path: Path) -> None:
         "`pkg.slow` is made by Cython of `slow.pyx`: build it by hand in CMake",
         "`pkg.made`: `gen/made.cpp` does not exist: CMakeLists.txt has to make it",
         "`other._C` is put into `pkg`, since a wheel's variants are in one package: import it from there",
+        "`pkg_more._D` is put into `pkg`, since a wheel's variants are in one package: import it from there",
     ]
-    assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", ".")]
+    assert [(each.name, each.destination) for each in found] == [("made", "."), ("_C", "."), ("_D", ".")]
 
 
 def test_what_torchs_own_command_adds(tmp_path: Path) -> None:
@@ -664,7 +666,7 @@ def test_operators_under_the_name_of_the_extension(tmp_path: Path) -> None:
     assert "target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)" in cmakelists.text("pkg", [target])
 
 
-GAIN = splitting.Gain(entries=4, pythons=3)
+MATRIX = FirstMatrix(torch=("2.8", "2.9", "2.10", "2.11"), pythons=("3.11", "3.12", "3.13"), backends=())
 SENTENCE = "the wheel has the operators in 4 files instead of 12, which serve every Python, and C++ programs"
 
 
@@ -675,12 +677,12 @@ def test_a_library_and_a_module_by_one_name(tmp_path: Path) -> None:
     cpu = recorded(extension(sources=sources, macros=(("X", None),)))
     ops = "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\n"
     found, _ = joined(tmp_path, cpu, cuda, ops_cpp=ops, bind_cpp=MODULE, k_cu="")
-    same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=False)
+    same, notes = splitting.part(tmp_path, found, package="pkg", matrix=MATRIX, write=False)
     assert same == found
     assert texts(notes) == [
         f"`pkg._C` registers operators and has functions for Python: `init --split` splits it, and {SENTENCE}"
     ]
-    (library, module), notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=True)
+    (library, module), notes = splitting.part(tmp_path, found, package="pkg", matrix=MATRIX, write=True)
     assert texts(notes) == [
         f"`pkg._C` is split: in `pkg_c_ops` {SENTENCE}; the module keeps what bind.cpp has for Python, in 12 files"
     ]
@@ -719,7 +721,7 @@ def test_one_file_with_both(text: str, told: str, tmp_path: Path) -> None:
     """Code is the author's: the place is named, and nothing is changed."""
     found, _ = joined(tmp_path, recorded(extension()), a_cpp=text)
     for write in (False, True):
-        same, notes = splitting.part(tmp_path, found, package="pkg", gain=GAIN, write=write)
+        same, notes = splitting.part(tmp_path, found, package="pkg", matrix=MATRIX, write=write)
         assert same == found
         assert len(notes) == 1
         assert told in notes[0].text

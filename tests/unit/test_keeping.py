@@ -136,6 +136,34 @@ def test_versions_that_scikit_build_core_finds(text: str, path: str | None, tmp_
     assert ("hatch-vcs" in found["build-system"]["requires"]) is (path is None)
 
 
+@pytest.mark.parametrize(
+    ("requires", "more", "kept", "noted"),
+    [
+        ("cmake>=3.18", "", [], []),
+        ("cmake>=3.18,<4", "", ["cmake>=3.18,<4"], []),
+        ("cmake==3.28.*", "", ["cmake==3.28.*"], []),
+        ("ninja", 'cmake.version = ">=3.15,<4"', ["cmake<4,>=3.15"], []),
+        ("ninja", 'cmake.version = "CMakeLists.txt"', [], []),
+        (
+            "cmake<3.26",
+            "",
+            [],
+            ["the build requires `cmake<3.26`, and builds here need CMake 3.26 or newer: it is left out"],
+        ),
+    ],
+)
+def test_a_ceiling_of_cmake(requires: str, more: str, kept: list[str], noted: list[str], tmp_path: Path) -> None:
+    """A project that a newer CMake refuses gets the one that it asks for, in each entry, unless that is too old."""
+    text = PYPROJECT.replace('"ninja"', f'"{requires}"').replace('cmake.targets = ["x"]', more)
+    migration = migrating.migrate(
+        project(tmp_path, pyproject_toml=text), options=MatrixOptions(torch=["2.13"], pythons=["3.11"])
+    )
+    tables = tomlkit.parse(dict(migration.files)["pyproject.toml"]).unwrap()
+    needed = tables["tool"]["hatch"]["envs"]["matrix"]["dependencies"]
+    assert needed == ["torch=={matrix:torch}.*", "numpy", "pybind11>=2.10", *kept, "pytest"]
+    assert [each.text for each in migration.notes] == noted
+
+
 def test_what_scikit_build_core_cannot_build(tmp_path: Path) -> None:
     """No package, or no CMakeLists.txt."""
     root = project(tmp_path, pyproject_toml=PYPROJECT.replace('["python/my_pkg"]', "[]"))

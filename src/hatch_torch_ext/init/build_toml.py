@@ -261,24 +261,24 @@ def _stable(value: object, backends: Sequence[str], problems: list[str]) -> dict
     if value is None:
         return {}
     given = value if isinstance(value, dict) else dict.fromkeys(backends, value)
-    found = {}
-    for backend, version in given.items():
-        if backend in backends:
-            if re.fullmatch(r"\d+\.\d+", str(version)):
-                found[str(backend)] = str(version)
-            else:
-                problems.append(f"`stable-abi` in [torch] must be a release of torch, as `2.10`, not `{version}`")
-    return found
+    return {
+        str(backend): str(version)
+        for backend, version in given.items()
+        if backend in backends and _is_release(version, "stable-abi", problems)
+    }
 
 
 def _bounds(torch: Mapping[str, Any], problems: list[str]) -> SpecifierSet:
     parts = []
-    for key, sign in (("minver", ">="), ("maxver", "<=")):
-        value = torch.get(key)
-        if value is None:
-            continue
-        if re.fullmatch(r"\d+\.\d+", str(value)):
-            parts.append(f"{sign}{value}" if key == "minver" else f"<{value}.999")
-        else:
-            problems.append(f"`{key}` in [torch] must be a release of torch, as `2.10`, not `{value}`")
+    for key, words in (("minver", ">={}"), ("maxver", "<{}.999")):
+        if (value := torch.get(key)) is not None and _is_release(value, key, problems):
+            parts.append(words.format(value))
     return SpecifierSet(",".join(parts))
+
+
+def _is_release(value: object, key: str, problems: list[str]) -> bool:
+    """Return whether a value names a release of torch; that it does not is a problem."""
+    if re.fullmatch(r"\d+\.\d+", str(value)):
+        return True
+    problems.append(f"`{key}` in [torch] must be a release of torch, as `2.10`, not `{value}`")
+    return False

@@ -87,7 +87,7 @@ def _packages(targets: Sequence[Target], *, with_cuda: bool) -> list[str]:
         ]
     if any(each.startswith("CUDA::") for each in libraries):
         found = ["find_package(CUDAToolkit REQUIRED)"]
-        lines += _either(found, []) if with_cuda else found
+        lines += either(found, []) if with_cuda else found
     return lines
 
 
@@ -96,7 +96,7 @@ def _target(target: Target) -> list[str]:
     if target.when == "always":
         return body
     condition = "WITH_CUDA" if target.when == "cuda" else "NOT WITH_CUDA"
-    return [f"if({condition})", *(f"  {line}" if line else "" for line in body), "endif()"]
+    return [f"if({condition})", *indented(body), "endif()"]
 
 
 def _body(target: Target) -> list[str]:
@@ -105,7 +105,7 @@ def _body(target: Target) -> list[str]:
         head = f"Python_add_library({target.name} MODULE{abi} WITH_SOABI"
     else:
         head = f"add_library({target.name} SHARED"
-    lines = [head, *(f"  {_file(name)}" for name in target.sources), ")"]
+    lines = [head, *(f"  {quoted(name)}" for name in target.sources), ")"]
     if target.uses_torch and target.kind == "library":
         lines.append(
             "# Torch::Python for headers that include Python's: a library that needs none of it serves every Python."
@@ -129,65 +129,64 @@ def _body(target: Target) -> list[str]:
     with_cuda = [*_sources(target.name, target.cuda_sources), *_flags(target.name, target.cuda, host)]
     without = [*_sources(target.name, target.cpu_sources), *_flags(target.name, target.cpu, host)]
     if target.when == "always":
-        lines += _either(with_cuda, without)
+        lines += either(with_cuda, without)
     else:
         lines += with_cuda if target.when == "cuda" else without
     lines.append(f"install(TARGETS {target.name} LIBRARY DESTINATION {target.destination})")
     return lines
 
 
-def _either(with_cuda: Sequence[str], without: Sequence[str]) -> list[str]:
+def either(with_cuda: Sequence[str], without: Sequence[str]) -> list[str]:
     """Return an ``if`` around the lines for entries with CUDA and the lines for those without."""
     if not with_cuda:
-        return ["if(NOT WITH_CUDA)", *(f"  {line}" for line in without), "endif()"] if without else []
-    rest = ["else()", *(f"  {line}" for line in without)] if without else []
-    return ["if(WITH_CUDA)", *(f"  {line}" for line in with_cuda), *rest, "endif()"]
+        return ["if(NOT WITH_CUDA)", *indented(without), "endif()"] if without else []
+    return ["if(WITH_CUDA)", *indented(with_cuda), *(["else()", *indented(without)] if without else []), "endif()"]
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return the lines of a block."""
+    return [f"  {line}" if line else "" for line in lines]
 
 
 def _sources(name: str, files: Iterable[str]) -> list[str]:
-    listed = [f"  {_file(each)}" for each in files]
+    listed = [f"  {quoted(each)}" for each in files]
     return [f"target_sources({name} PRIVATE", *listed, ")"] if listed else []
-
-
-def _file(name: str) -> str:
-    ours = OWN_FOLDER if name.startswith(OWN_FOLDER) else ""
-    rest = name.removeprefix(ours)
-    return f'"{ours}{_escaped_text(rest)}"' if re.search(r'[\s;()#"\\$]', rest) else name
 
 
 def _flags(name: str, flags: Flags, host: str) -> list[str]:
     lines = []
     if flags.include_dirs:
-        folders = " ".join(_file(each) for each in flags.include_dirs)
-        lines.append(f"target_include_directories({name} PRIVATE {folders})")
+        lines.append(f"target_include_directories({name} PRIVATE {' '.join(map(quoted, flags.include_dirs))})")
     if flags.macros:
-        lines.append(f"target_compile_definitions({name} PRIVATE {' '.join(_escaped(each) for each in flags.macros)})")
-    options = [f'"$<$<COMPILE_LANGUAGE:{host}>:{_in_expression(each)}>"' for each in flags.cxx]
-    options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{_in_expression(each)}>"' for each in flags.nvcc]
+        lines.append(f"target_compile_definitions({name} PRIVATE {' '.join(map(quoted, flags.macros))})")
+    options = [f'"$<$<COMPILE_LANGUAGE:{host}>:{in_expression(each)}>"' for each in flags.cxx]
+    options += [f'"$<$<COMPILE_LANGUAGE:CUDA>:{in_expression(each)}>"' for each in flags.nvcc]
     if options:
         lines += [f"target_compile_options({name} PRIVATE", *(f"  {each}" for each in options), ")"]
     if flags.link:
-        lines.append(f"target_link_options({name} PRIVATE {' '.join(_escaped(each) for each in flags.link)})")
+        lines.append(f"target_link_options({name} PRIVATE {' '.join(map(quoted, flags.link))})")
     if flags.link_dirs:
-        folders = " ".join(_file(each) for each in flags.link_dirs)
-        lines.append(f"target_link_directories({name} PRIVATE {folders})")
+        lines.append(f"target_link_directories({name} PRIVATE {' '.join(map(quoted, flags.link_dirs))})")
     if flags.libraries:
-        lines.append(f"target_link_libraries({name} PRIVATE {' '.join(_file(each) for each in flags.libraries)})")
+        lines.append(f"target_link_libraries({name} PRIVATE {' '.join(map(quoted, flags.libraries))})")
     return lines
 
 
+def quoted(text: str) -> str:
+    """Return an argument of a command, in quotes if it needs them; the project's own folder may begin it."""
+    if not re.search(r'[\s;()#"\\$]', rest := text.removeprefix(OWN_FOLDER)):
+        return text
+    return f'"{text[: -len(rest)]}{_escaped(rest)}"'
+
+
 def _escaped(text: str) -> str:
-    return f'"{_escaped_text(text)}"' if re.search(r'[\s;"()#\\$]', text) else text
-
-
-def _escaped_text(text: str) -> str:
     """Return ``text`` for use inside of CMake's quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace(";", "\\;").replace("$", "\\$")
 
 
-def _in_expression(text: str) -> str:
+def in_expression(text: str) -> str:
     """Return a flag for use inside of a generator expression, in which ``>`` and ``;`` mean something."""
-    angles = _escaped_text(text.replace(";", "\0")).replace(">", "$<ANGLE-R>")
+    angles = _escaped(text.replace(";", "\0")).replace(">", "$<ANGLE-R>")
     return angles.replace("\0", "$<SEMICOLON>")
 
 

@@ -10,6 +10,7 @@ import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import pyproject, targets, texts
+from hatch_torch_ext.init.recording import WRITES, WRITES_VERSION
 from hatch_torch_ext.init.texts import PYPROJECT
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ RUNS_CMAKE = re.compile(r"runs `(?:\S*/)?cmake3? ")
 class Declared:
     """A project as its ``setup.py`` declares it, recorded without and with CUDA; one of the two may be missing.
 
-    ``name`` is the distribution's, ``package`` the import package that the extensions become part of.
+    ``package`` is the import package that the extensions become part of.
     """
 
     root: Path
@@ -34,8 +35,7 @@ class Declared:
     cuda: Recording | None
     existing: str | None
     """The text of the pyproject.toml that is there."""
-    name: str
-    package: str
+    package: str = ""
 
     @property
     def recordings(self) -> list[Recording]:
@@ -46,6 +46,11 @@ class Declared:
     def metadata(self) -> Mapping[str, Any]:
         """Return what ``setup()`` was given."""
         return self.recordings[0].metadata
+
+    @property
+    def name(self) -> str:
+        """Return the distribution's name."""
+        return str(self.metadata.get("name") or self.table.get("name") or self.root.name)
 
     @property
     def table(self) -> Mapping[str, Any]:
@@ -72,19 +77,27 @@ class Declared:
     @property
     def notes(self) -> list[Note]:
         """Return the notes of the recordings."""
-        return [note for each in reversed(self.recordings) for note in each.notes]
+        found = [note for each in reversed(self.recordings) for note in each.notes]
+        if self.version_file is None:
+            return found
+        before, now = (words.format(self.version_file[0]) for words in (WRITES, WRITES_VERSION))
+        return [replace(note, text=now) if note.text == before else note for note in found]
+
+    @property
+    def version_file(self) -> tuple[str, str] | None:
+        """Return the Python file with the version that ``setup.py`` writes on every machine, and its template."""
+        written = {each.version_file for each in self.recordings}
+        return written.pop() if len(written) == 1 else None
 
 
 def of(root: Path, cpu: Recording | None, cuda: Recording | None) -> Declared:
     """Return what was declared. Raises ``ConfigurationError`` where there is nothing to compile, or no package."""
-    found = Declared(root=root, cpu=cpu, cuda=cuda, existing=texts.of(root / PYPROJECT), name="", package="")
+    found = Declared(root=root, cpu=cpu, cuda=cuda, existing=texts.of(root / PYPROJECT))
     recording = found.recordings[0]
     runs_cmake = any(RUNS_CMAKE.match(each.text) for each in recording.notes) and bool(targets.own_cmake(root))
     if not recording.extensions and recording.cmake is None and not runs_cmake:
         raise ConfigurationError([_nothing(root, found.variables, recording.printed)])
-    name = str(found.metadata.get("name") or found.table.get("name") or root.name)
-    package = _package(root, found.metadata, name, found.names)
-    return replace(found, name=name, package=package)
+    return replace(found, package=_package(found))
 
 
 def _nothing(root: Path, names: Sequence[str], printed: str) -> str:
@@ -98,12 +111,13 @@ def _nothing(root: Path, names: Sequence[str], printed: str) -> str:
     return f"{text} It prints:\n{printed}" if printed else text
 
 
-def _package(root: Path, metadata: Mapping[str, Any], name: str, extensions: Sequence[str]) -> str:
+def _package(declared: Declared) -> str:
     """Return the import package: that of the extensions, else the one with the project's name, else the first."""
-    parents = {_regular(root, metadata, parent) for name in extensions if (parent := name.rpartition(".")[0])}
+    root, metadata = declared.root, declared.metadata
+    parents = {_regular(root, metadata, parent) for name in declared.names if (parent := name.rpartition(".")[0])}
     found = [str(each) for each in metadata.get("packages") or [] if "." not in str(each)]
     packages = [each for each in found if each not in {"tests", "test", "examples", "benchmarks", "benchmark", "docs"}]
-    named = name.replace("-", "_")
+    named = declared.name.replace("-", "_")
     modules = [str(each) for each in metadata.get("py_modules") or [] if "." not in str(each)]
     there = [each for each in (named, *modules) if any((root / base / each).is_dir() for base in ("", "src"))]
     own = sorted(parents, key=lambda each: (each.partition(".")[0] not in found, each))

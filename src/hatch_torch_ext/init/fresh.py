@@ -166,9 +166,7 @@ def _pyproject(name: str, package: str, choices: Choices) -> str:
         *matrix,
         "[tool.hatch.envs.matrix.scripts]",
         "test = [",
-        '  "python -m pip install --quiet --no-index --no-deps --force-reinstall --only-binary :all: '
-        f'--find-links {{root}}/dist {name}",',
-        '  "python -P -m pytest --import-mode=append {root}/tests {args}",',
+        *(f'  "{line}",' for line in served.script_of_tests(name, "tests")),
         "]",
     ]
     if choices.stable and not choices.module:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.init import targets, texts
 from hatch_torch_ext.init.recording import OF_BACKENDS
 from hatch_torch_ext.init.texts import CMAKE, Note
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,9 +44,13 @@ _GIVEN = re.compile(
     r"-G|-D(?:CMAKE_(?:BUILD_TYPE|INSTALL_PREFIX|MAKE_PROGRAM|PREFIX_PATH)|Python\d?_\w+|PYTHON_\w+|Torch_DIR)(?::\w+)?="
 )
 """Arguments of CMake that the build hook gives by itself."""
+_CMAKES = ("999", *(f"3.{minor}.{patch}" for minor in range(26, 32) for patch in range(12)))
+"""Versions of CMake that builds here take; the first stands for all from 4 on."""
+_BROUGHT = OF_BACKENDS - {"cmake"} | {"numpy"}
+"""What no entry's environment needs to name; of CMake see ``_needs``."""
 _PASSED_OVER = frozenset({
-    "build", "build-dir", "cmake.minimum-version", "cmake.verbose", "cmake.version", "logging", "messages",
-    "minimum-version", "ninja", "sdist.cmake", "strict-config",
+    "build", "build-dir", "cmake.minimum-version", "cmake.verbose", "logging", "messages", "minimum-version", "ninja",
+    "sdist.cmake", "strict-config",
 })  # fmt: skip
 """Keys of [tool.scikit-build] that have no effect on the wheel."""
 
@@ -53,37 +60,21 @@ class Kept:
     """What ``init`` writes beside a CMake project that stays.
 
     ``package`` is the import package, and ``metadata`` what ``setup()`` was given, or would have been.
-    ``options`` are those of the hook; ``names`` are dotted names under which Python files import what is built, none
-    where no Python module is. ``needs`` are requirements of the build. ``files`` are (name, new text) of CMake's files;
-    ``existing`` is the pyproject.toml that the new one is made of.
+    ``options`` are those of the hook; ``targets`` are the Python modules, as far as imports and the matrix depend on
+    them. ``needs`` are requirements of the build. ``files`` are (name, new text) of CMake's files; ``existing`` is the
+    pyproject.toml that the new one is made of.
     """
 
     package: str
     metadata: Mapping[str, Any]
     options: Mapping[str, Any]
-    names: tuple[str, ...]
+    targets: tuple[Target, ...]
     backends: tuple[str, ...]
     needs: tuple[str, ...]
     notes: tuple[Note, ...]
     files: tuple[tuple[str, str], ...]
     existing: str | None
     exclude: tuple[str, ...] = ()
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        """Return the modules as targets, as far as imports and the matrix depend on them."""
-        return tuple(
-            targets.Target(
-                name=name.rpartition(".")[2],
-                output=name.rpartition(".")[2],
-                dotted=name,
-                kind="module",
-                destination=".",
-                when="always",
-                sources=(),
-            )
-            for name in self.names
-        )
 
 
 def is_project(root: Path) -> bool:
@@ -104,16 +95,24 @@ def of_setup(found: Declared, *, cpu_only: bool = False) -> Kept | None:
         return None
     notes, options = [], dict[str, Any]()
     if fields is None:
-        text = "what its command gives to CMake is not carried over: variables belong in the hook's `cmake.define`"
-        notes.append(Note(line=0, text=text))
+        why = "variables belong in the hook's `cmake.define`"
+        notes.append(Note(f"what its command gives to CMake is not carried over: {why}"))
     elif arguments := [str(each) for each in fields["args"] if not _GIVEN.match(str(each))]:
         options["args"] = arguments
     notes += _only_with_cuda(recordings)
     document = texts.document(root)
-    kept = _kept(root, source, document, notes, package=found.package, extensions=found.names, cmake=options)
-    if found.cpu is not None and not (cpu_only or kept.backends):
-        return of_setup(found, cpu_only=True)
-    return replace(kept, metadata=found.metadata)
+    kept = _kept(
+        root,
+        source,
+        document,
+        notes,
+        package=found.package,
+        metadata=found.metadata,
+        cmake=options,
+        requires=texts.build_requirements(document, without=_BROUGHT),
+        extensions=found.names,
+    )
+    return of_setup(found, cpu_only=True) if found.cpu is not None and not (cpu_only or kept.backends) else kept
 
 
 def _commanded(recordings: Sequence[Recording]) -> dict[str, Any] | None:
@@ -136,7 +135,7 @@ def _only_with_cuda(recordings: Sequence[Recording]) -> Iterator[Note]:
             f"its command gives CMake {with_cuda} with CUDA and {without} without it: write that into CMakeLists.txt, "
             'as `if(TORCH_EXT_CUDA AND NOT TORCH_EXT_CUDA STREQUAL "cpu")`'
         )
-        yield Note(line=0, text=text)
+        yield Note(text)
 
 
 def of_pyproject(root: Path) -> Kept:
@@ -154,6 +153,9 @@ def of_pyproject(root: Path) -> Kept:
     folders = _packages(root, name, wheel.pop("packages", None))
     package = next(iter(folders))
     options = {key: value for key in ("args", "define", "build-type") if (value := cmake.pop(key, None))}
+    requires = texts.build_requirements(document, without=_BROUGHT)
+    if (of_cmake := parsed_requirement(f"cmake {cmake.pop('version', '')}")) is not None:
+        requires.append(str(of_cmake))
     exclude = tuple(wheel.pop("exclude", ()))
     notes: list[Note] = []
     hatch = document.setdefault("tool", tomlkit.table()).setdefault("hatch", tomlkit.table(is_super_table=True))
@@ -169,11 +171,11 @@ def of_pyproject(root: Path) -> Kept:
         f"{table}{key}" for table, keys in (("cmake.", cmake), ("wheel.", wheel), ("sdist.", sdist)) for key in keys
     ]
     unknown = [key for key in (*left, *settings) if key not in _PASSED_OVER]
-    notes += [Note(line=0, text=f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
+    notes += [Note(f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
     document["tool"].pop("scikit-build", None)
-    kept = _kept(root, source, document, notes, package=package, cmake=options)
     metadata = {"name": name, "packages": list(folders), "package_dir": folders}
-    return replace(kept, metadata=metadata, exclude=exclude)
+    kept = _kept(root, source, document, notes, package=package, metadata=metadata, cmake=options, requires=requires)
+    return replace(kept, exclude=exclude)
 
 
 def _packages(root: Path, name: str, given: object) -> dict[str, str]:
@@ -213,10 +215,12 @@ def _kept(
     notes: list[Note],
     *,
     package: str,
+    metadata: Mapping[str, Any],
     cmake: Mapping[str, Any],
+    requires: Sequence[str],
     extensions: Sequence[str] = (),
 ) -> Kept:
-    """Return what is kept, with neither metadata nor patterns of files that are left out."""
+    """Return what is kept; ``cmake`` are the options of that table, ``extensions`` dotted names that are known."""
     files = dict(_files(root / source))
     whole = "\n".join(files.values())
     made = _modules(files, _variables(whole, document))
@@ -237,19 +241,33 @@ def _kept(
             changed.append((_name(source, place), f"{before.rstrip()}\n\n" + "".join(f"{line}\n" for line in added)))
         if not changed:
             text = f"{_name(source, CMAKE)} installs nothing: add `install(TARGETS … LIBRARY DESTINATION .)`"
-            notes.append(Note(line=0, text=text))
+            notes.append(Note(text))
     notes += _about(source, files)
     return Kept(
         package=package,
-        metadata={},
+        metadata=metadata,
         options=options,
-        names=tuple(names) if is_module else (),
+        targets=tuple(
+            targets.Target(name=each.rpartition(".")[2], dotted=each, kind="module") for each in names if is_module
+        ),
         backends=_backends(whole, code, notes, _name(source, CMAKE)),
-        needs=tuple(texts.build_requirements(document, without={*OF_BACKENDS, "numpy"})),
+        needs=tuple(_needs(requires, notes)),
         notes=tuple(notes),
         files=tuple(changed),
         existing=tomlkit.dumps(document) if document else None,
     )
+
+
+def _needs(requires: Iterable[str], notes: list[Note]) -> Iterator[str]:
+    """Yield what is required in each entry: all but CMake, of which only a ceiling is kept, as `cmake<4`."""
+    for each in requires:
+        requirement = Requirement(each)
+        if canonicalize_name(requirement.name) != "cmake":
+            yield each
+        elif not any(map(requirement.specifier.contains, _CMAKES)):
+            notes.append(Note(f"the build requires `{each}`, and builds here need CMake 3.26 or newer: it is left out"))
+        elif not requirement.specifier.contains("999"):
+            yield each
 
 
 def _modules(files: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -344,9 +362,8 @@ def _about(source: str, files: Mapping[str, str]) -> Iterator[Note]:
     for place, text in files.items():
         if (match := _OF_SKBUILD.search(text)) is not None:
             line = text.count("\n", 0, match.start()) + 1
-            why = f"{_name(source, place)}:{line}: scikit-build's own modules of CMake are not there"
             remedy = "`Python_add_library(NAME MODULE WITH_SOABI …)` takes the place of `python_extension_module`"
-            yield Note(line=0, text=f"{why}: {remedy}")
+            yield Note(f"{_name(source, place)}:{line}: scikit-build's own modules of CMake are not there: {remedy}")
 
 
 def _backends(text: str, code: Iterable[Path], notes: list[Note], where: str) -> tuple[str, ...]:
@@ -356,5 +373,5 @@ def _backends(text: str, code: Iterable[Path], notes: list[Note], where: str) ->
     if not any(path.suffix == ".cu" for path in code):
         return ()
     when = "CUDA is on in entries of the matrix with `cuda`, where TORCH_EXT_CUDA is set and nvcc is found"
-    notes.append(Note(line=0, text=f"{where}: {when}: check what turns it on"))
+    notes.append(Note(f"{where}: {when}: check what turns it on"))
     return ("cpu", "cuda")

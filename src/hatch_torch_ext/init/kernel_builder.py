@@ -6,6 +6,7 @@ The sources stay where they are.
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,14 @@ import tomlkit
 
 from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.facts import archs, releases
+from hatch_torch_ext.facts import archs, releases, syntax
 from hatch_torch_ext.init import build_toml, cmakelists, pyproject, served, targets, texts
 from hatch_torch_ext.init.build_toml import BUILD, CUTLASS, FOLDER
+from hatch_torch_ext.init.cmakelists import indented, quoted
 from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.init.build_toml import Kernel, Section
@@ -54,21 +56,22 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_only: bool = False) ->
         text = f"{root / BUILD}: no known release of torch is {kernel.bounds}: name one by `--torch`"
         raise ConfigurationError([text])
     tables, entries, notes = _matrix(kernel, chosen)
-    tests, of_tests = _tests(root, kernel)
+    tests = [*_read_tests(root)]
+    changed, of_tests = _changed(tests, kernel)
     (name, text), of_header = _header(root)
     files = [
         (texts.CMAKE, cmake(root, kernel)),
-        (texts.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported(root, kernel))),
+        (texts.PYPROJECT, _pyproject(root, kernel, folder, tables, _imported((tree for *_, tree in tests), kernel))),
         (f"{folder}/_ops.py", resources.text("hub/ops.txt").replace("kernel_name", kernel.package)),
         *([(name, text)] if text else []),
-        *tests,
+        *changed,
         *texts.ignored(root),
     ]
     every = [*kernel.notes, *notes, *of_header, *of_tests, *_about_ignored(root, folder)]
     return texts.Migration(
         root=root,
         files=tuple(files),
-        notes=tuple(Note(line=0, text=each) for each in dict.fromkeys(every)),
+        notes=tuple(Note(each) for each in dict.fromkeys(every)),
         entries=entries,
         torch=chosen,
         name=kernel.name,
@@ -96,7 +99,7 @@ def cmake(root: Path, kernel: Kernel) -> str:
     head += [
         "find_package(Torch REQUIRED)",
         "",
-        f"add_library({target} SHARED {' '.join(map(_file, kernel.binding.sources))})",
+        f"add_library({target} SHARED {' '.join(map(quoted, kernel.binding.sources))})",
         f"target_link_libraries({target} PRIVATE {torch})",
         f"target_include_directories({target} PRIVATE {FOLDER} .)",
         "# The operators' name, the same in every variant. A build on the Hub has another (`hatch-torch-ext kernels`).",
@@ -106,12 +109,8 @@ def cmake(root: Path, kernel: Kernel) -> str:
         *_of_files(kernel.binding),
     ]
     parts = {backend: _backend(kernel, backend, target, torch) for backend in kernel.backends}
-    if both:
-        body = ["", "if(WITH_CUDA)", *_indented(parts["cuda"]), "else()", *_indented(parts["cpu"]), "endif()"]
-    else:
-        body = ["", *parts[kernel.backends[0]]]
-    tail = ["", f"install(TARGETS {target} LIBRARY DESTINATION .)"]
-    return "\n".join([*head, *body, *tail]) + "\n"
+    body = cmakelists.either(parts["cuda"], parts["cpu"]) if both else parts[kernel.backends[0]]
+    return "\n".join([*head, "", *body, "", f"install(TARGETS {target} LIBRARY DESTINATION .)"]) + "\n"
 
 
 def _backend(kernel: Kernel, backend: str, target: str, torch: str) -> list[str]:
@@ -143,12 +142,12 @@ def _conditional(section: Section, lines: list[str]) -> list[str]:
     if section.cuda_minver is None:
         return lines
     condition = f"CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL {section.cuda_minver}"
-    return [f"if({condition})", *_indented(lines), "endif()"]
+    return [f"if({condition})", *indented(lines), "endif()"]
 
 
 def _sources(section: Section, target: str, package: str, *, torch: str, macros: str) -> list[str]:
     """Return the lines that compile a section: its sources, or a library of objects if it has its own architectures."""
-    files = [f"  {_file(each)}" for each in section.sources]
+    files = [f"  {quoted(each)}" for each in section.sources]
     code = _codes(section)
     own = target
     if code and any(each.endswith(".cu") for each in section.sources):
@@ -183,39 +182,24 @@ def _codes(section: Section) -> str:
 def _of_files(section: Section) -> list[str]:
     """Return the lines with the flags and folders of a section's files."""
     lines = []
-    names = " ".join(map(_file, section.sources))
+    names = " ".join(map(quoted, section.sources))
     if section.include and names:
         folders = ";".join(f"${{CMAKE_CURRENT_SOURCE_DIR}}/{each}".removesuffix("/.") for each in section.include)
         lines.append(f'set_property(SOURCE {names} APPEND PROPERTY INCLUDE_DIRECTORIES "{folders}")')
     for language, flags, files in (
         ("CXX", section.cxx_flags, names),
-        ("CUDA", section.cuda_flags, " ".join(_file(each) for each in section.sources if each.endswith(".cu"))),
+        ("CUDA", section.cuda_flags, " ".join(quoted(each) for each in section.sources if each.endswith(".cu"))),
     ):
         if flags and files:
-            text = ";".join(f"$<$<COMPILE_LANGUAGE:{language}>:{_escaped(each)}>" for each in flags)
+            text = ";".join(f"$<$<COMPILE_LANGUAGE:{language}>:{cmakelists.in_expression(each)}>" for each in flags)
             lines.append(f'set_property(SOURCE {files} APPEND PROPERTY COMPILE_OPTIONS "{text}")')
     return lines
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
-
-
-def _file(name: str) -> str:
-    return f'"{name}"' if re.search(r"[\s;()#]", name) else name
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"  {line}" if line else "" for line in lines]
-
-
 def _includes_python(root: Path, kernel: Kernel) -> bool:
     """Return whether a source includes Python's headers, itself or by those of torch that do."""
-    for section in (kernel.binding, *kernel.sections):
-        for name in section.sources:
-            if NEEDS_PYTHON.search((root / name).read_text(encoding="utf-8", errors="replace")):
-                return True
-    return False
+    sources = (name for section in (kernel.binding, *kernel.sections) for name in section.sources)
+    return any(NEEDS_PYTHON.search(targets.source_text(root, name)) for name in sources)
 
 
 # pyproject.toml -------------------------------------------------------------------------------------------------------
@@ -245,8 +229,8 @@ def _matrix(kernel: Kernel, torch: Sequence[str]) -> tuple[dict[str, Any], int, 
         made = served.matrix([oldest], backends=[backend] if with_both else (), abi="stable")
         tables += made["matrix"]
         overrides |= made.get("overrides", {})
-    count = sum(len(each["torch"]) * len(each.get("cuda", [""])) for each in tables)
-    return {"matrix": tables, **({"overrides": overrides} if overrides else {})}, count, notes
+    made = {"matrix": tables, **({"overrides": overrides} if overrides else {})}
+    return made, served.count(made), notes
 
 
 def _pyproject(root: Path, kernel: Kernel, folder: str, tables: Mapping[str, Any], of_tests: Sequence[str]) -> str:
@@ -259,17 +243,12 @@ def _pyproject(root: Path, kernel: Kernel, folder: str, tables: Mapping[str, Any
         "url": kernel.upstream,
     }
     existing = texts.of(root / texts.PYPROJECT)
-    library = targets.Target(
-        name=kernel.package, output=kernel.package, dotted=kernel.package, kind="library", destination=".",
-        when="always", sources=(),
-    )  # fmt: skip
     text, _ = pyproject.render(
         pyproject.Contents(
             root=root,
             existing=existing,
             metadata=metadata,
             package=kernel.package,
-            targets=[library],
             matrix=tables,
             requires=[each for each in of_tests if each != "numpy"],
         )
@@ -301,36 +280,33 @@ def _about_ignored(root: Path, folder: str) -> Iterator[str]:
                 yield f".gitignore has `{line.strip()}`, and `{name}` is yours now: remove the line"
 
 
-def _imported(root: Path, kernel: Kernel) -> list[str]:
+def _read_tests(root: Path) -> Iterator[tuple[str, str, ast.Module]]:
+    """Yield the name of each test file of the kernel, its text, and its syntax tree."""
+    for path in sorted((root / "tests").rglob("*.py")):
+        with contextlib.suppress(ValueError):
+            text = path.read_text(encoding="utf-8")
+            yield path.relative_to(root).as_posix(), text, syntax.parse(text)
+
+
+def _imported(trees: Iterable[ast.Module], kernel: Kernel) -> list[str]:
     """Return the distributions that the kernel's tests import."""
     found: set[str] = set()
-    for path in sorted((root / "tests").rglob("*.py")):
-        try:
-            tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for node in ast.walk(tree):
-            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                names = [node.module]
-            found |= {each.partition(".")[0] for each in names}
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Import):
+            found |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module.partition(".")[0])
     return sorted((found & OF_TESTS) - {kernel.package, *sys.stdlib_module_names})
 
 
 GET = re.compile(r"(?:kernels\.)?get_(?:local_)?kernel")
 
 
-def _tests(root: Path, kernel: Kernel) -> tuple[list[tuple[str, str]], list[str]]:
+def _changed(tests: Iterable[tuple[str, str, ast.Module]], kernel: Kernel) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the tests that fetch the kernel from the Hub, changed to import it, and notes on what was left."""
     files, notes = [], []
-    for path in sorted((root / "tests").rglob("*.py")):
-        try:
-            text = path.read_text(encoding="utf-8")
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
+    for name, text, tree in tests:
         lines = text.splitlines(keepends=True)
-        name = path.relative_to(root).as_posix()
         edits = []
         for node in ast.walk(tree):
             match node:

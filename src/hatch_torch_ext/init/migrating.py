@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 import tomlkit
 
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import (
     cmakelists,
@@ -57,48 +57,20 @@ def migrate(
     """
     if not (root / "setup.py").is_file():
         if keeping.is_project(root):
-            return _keep(root, keeping.of_pyproject(root), (), options, made_of=PYPROJECT)
+            return _keep(root, keeping.of_pyproject(root), (), options)
         raise ConfigurationError(
             [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
         )
     texts.document(root)
     texts.of(root / "setup.cfg")
     with recording.environment(root, extra) as (python, missing):
-
-        def recorded(release: str) -> tuple[Recording | None, Recording | None, list[Note]]:
-            return _recordings(root, python, arguments, timeout, release)
-
+        record = functools.partial(recording.record, root, python, arguments=arguments, timeout=timeout)
         newest = max(options.torch, key=releases.minor_of) if options.torch else recording.NEWEST
-        cpu, cuda, notes = recorded(newest)
+        cpu, cuda, notes = record(torch=newest)
         migration = assemble(root, cpu, cuda, [*missing, *notes], options=options, split=split)
         others = [each for each in migration.torch if each != newest]
-        more = _notes_on_others((cpu, cuda), newest, others, recorded)
+        more = _notes_on_others((cpu, cuda), newest, others, record)
         return replace(migration, notes=tuple(dict.fromkeys([*migration.notes, *more])))
-
-
-def _recordings(
-    root: Path, python: Path, arguments: Sequence[str], timeout: float, release: str
-) -> tuple[Recording | None, Recording | None, list[Note]]:
-    """Return the recordings without and with CUDA; one that ``setup.py`` refuses is None, and noted.
-
-    Submodules of git that were not fetched are noted too.
-    """
-    cpu: Recording | None
-    cuda: Recording | None
-    notes = []
-    try:
-        cpu, cuda = recording.record(root, python, arguments=arguments, timeout=timeout, torch=release)
-    except recording.RecordingError as error:
-        if error.other is None:
-            if empty := failures.empty_submodules(root):
-                raise ConfigurationError([f"{error}\n{empty}"]) from error
-            raise
-        cpu, cuda = (None, error.other) if error.backend == "cpu" else (error.other, None)
-        kept = "only with CUDA" if cpu is None else "only for the CPU"
-        notes.append(Note(line=error.line, text=f"{error}; the project is carried over {kept}"))
-    if empty := failures.empty_submodules(root):
-        notes.append(Note(line=0, text=empty))
-    return cpu, cuda, notes
 
 
 OF_CMAKE = re.compile(r"runs `(?:\S*/)?(?:cmake3?|make|ninja) |the command `build_ext` is replaced")
@@ -128,7 +100,7 @@ def assemble(
     if not found.has_sources and (kept := keeping.of_setup(found, cpu_only=options.cpu_only)) is not None:
         about = [*notes, *_about_pkg_info(root), *_about_variables(found.variables)]
         about += [each for each in found.notes if not OF_CMAKE.match(each.text)]
-        return _keep(root, kept, about, options, packed=found.recordings[0].packed)
+        return _keep(root, kept, about, options, found)
     return _replace(found, list(notes), options, split=split)
 
 
@@ -142,12 +114,13 @@ def _replace(found: Declared, notes: list[Note], options: MatrixOptions, *, spli
     only_cuda = targets.cuda_only(found.cpu, found.cuda)
     if not only_cuda and all(each.when == "cuda" for each in joined):
         only_cuda = True
-        notes.append(Note(line=0, text=NOTHING_WITHOUT_CUDA))
+        notes.append(Note(NOTHING_WITHOUT_CUDA))
     has_cuda = any(each.when != "always" or each.needs_cuda for each in joined)
-    declared_backends = ("cuda",) if only_cuda else ("cpu", "cuda") if has_cuda else ()
-    matrix = served.choose(metadata, found.table, served.backends(declared_backends, options), options)
-    gain = splitting.Gain(entries=matrix.entries, pythons=len(matrix.pythons))
-    built, of_splitting = splitting.part(root, joined, package=package, gain=gain, write=split)
+    backends = ("cuda",) if only_cuda else ("cpu", "cuda") if has_cuda else ()
+    matrix = served.choose(metadata, found.table, backends, options)
+    built, of_splitting = splitting.part(root, joined, package=package, matrix=matrix, write=split)
+    if not targets.for_each_python(built):
+        matrix = matrix.for_every_python()
     folder = pyproject.package_folder(metadata, package, root)
     changes, by_hand = imports.change(root, folder, package, built)
     stamped = cmakelists.stamps_of(found.cpu, found.cuda, folder)
@@ -157,8 +130,9 @@ def _replace(found: Declared, notes: list[Note], options: MatrixOptions, *, spli
         metadata=metadata,
         package=package,
         targets=built,
-        matrix=matrix.tables(for_each_python=targets.for_each_python(built)),
+        matrix=matrix.tables,
         packed=cmakelists.without_stamps(found.recordings[0].packed, stamped),
+        version_file=found.version_file,
     )
     tables, of_packing = pyproject.render(contents)
     written = {recording.WRITES.format(each.source) for each in stamped}
@@ -176,23 +150,21 @@ def _replace(found: Declared, notes: list[Note], options: MatrixOptions, *, spli
         *by_hand,
     ]
     cmake = cmakelists.text(found.name, built, cuda_only=only_cuda, stamped=stamped)
-    files = [(CMAKE, cmake), (PYPROJECT, tables), *changes]
-    return _migration(contents, matrix, files, about, name=found.name)
+    return _migration(root, matrix, [(CMAKE, cmake), (PYPROJECT, tables), *changes], about, name=found.name)
 
 
 def _keep(
-    root: Path,
-    kept: Kept,
-    notes: Sequence[Note],
-    options: MatrixOptions,
-    *,
-    packed: Sequence[tuple[str, str]] | None = None,
-    made_of: str = "setup.py",
+    root: Path, kept: Kept, notes: Sequence[Note], options: MatrixOptions, found: Declared | None = None
 ) -> Migration:
-    """Return the migration of a project whose CMake project stays. Raises ``ConfigurationError``."""
+    """Return the migration of a project whose CMake project stays; ``found``: a setup.py declares the project.
+
+    Raises ``ConfigurationError``.
+    """
     package, metadata = kept.package, kept.metadata
     table = tomlkit.parse(kept.existing or "").get("project", {})
-    matrix = served.choose(metadata, table, served.backends(kept.backends, options), options)
+    matrix = served.choose(metadata, table, kept.backends, options)
+    if not kept.targets:
+        matrix = matrix.for_every_python()
     changes, by_hand = imports.change(root, pyproject.package_folder(metadata, package, root), package, kept.targets)
     contents = pyproject.Contents(
         root=root,
@@ -200,42 +172,38 @@ def _keep(
         metadata=metadata,
         package=package,
         targets=kept.targets,
-        matrix=matrix.tables(for_each_python=targets.for_each_python(kept.targets)),
+        matrix=matrix.tables,
         hook=kept.options,
         requires=kept.needs,
         exclude=kept.exclude,
-        packed=packed,
+        packed=found.recordings[0].packed if found else None,
+        version_file=found.version_file if found else None,
     )
     tables, of_packing = pyproject.render(contents)
     own = kept.notes if matrix.backends else [each for each in kept.notes if "TORCH_EXT_CUDA" not in each.text]
     version = _about_the_version(contents, tables, notes)
     migration = _migration(
-        contents,
+        root,
         matrix,
         [(PYPROJECT, tables), *kept.files, *changes],
         [*matrix.notes, *version, *of_packing, *own, *notes, *by_hand],
         name=str(metadata.get("name") or table.get("name") or root.name),
     )
+    made_of = "setup.py" if found else PYPROJECT
     return replace(migration, made_of=made_of, kept=tuple(name for name, _ in kept.files))
 
 
 def _migration(
-    contents: pyproject.Contents,
-    matrix: FirstMatrix,
-    files: Sequence[tuple[str, str]],
-    notes: Sequence[Note],
-    *,
-    name: str,
+    root: Path, matrix: FirstMatrix, files: Sequence[tuple[str, str]], notes: Sequence[Note], *, name: str
 ) -> Migration:
-    for_each_python = targets.for_each_python(contents.targets)
     return Migration(
-        root=contents.root,
-        files=(*files, *ignored(contents.root)),
+        root=root,
+        files=(*files, *ignored(root)),
         notes=tuple(dict.fromkeys(notes)),
-        entries=matrix.all_entries(for_each_python=for_each_python),
+        entries=matrix.entries,
         torch=matrix.torch,
         name=name,
-        wider=matrix.wider(for_each_python=for_each_python),
+        wider=matrix.wider,
     )
 
 
@@ -246,8 +214,7 @@ def _about_the_version(contents: pyproject.Contents, tables: str, recorded: Iter
     """
     root, existing, metadata = contents.root, contents.existing, contents.metadata
     if not project.versioned(existing, metadata, root):
-        text = "setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs"
-        yield Note(line=0, text=text)
+        yield Note("setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs")
     elif any("versioneer" in each.text for each in recorded):
         pass
     elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
@@ -255,40 +222,39 @@ def _about_the_version(contents: pyproject.Contents, tables: str, recorded: Iter
             f"setup.py computes the version, and {now}, which it gives now, is written: if a file has it, name that "
             'file as `path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
         )
-        yield Note(line=0, text=text)
+        yield Note(text)
     for name in project.scm_options(tomlkit.parse(existing or ""), metadata)[1]:
-        yield Note(line=0, text=f"the option `{name}` of setuptools-scm is code, and versions are made without it")
+        yield Note(f"the option `{name}` of setuptools-scm is code, and versions are made without it")
 
 
 def _about_pkg_info(root: Path) -> Iterator[Note]:
     """Note the metadata that setuptools wrote into a source distribution: hatchling prefers them to the matrix."""
     if (root / "PKG-INFO").is_file():
         text = "PKG-INFO is setuptools's, and hatchling takes metadata from it: remove that file"
-        yield Note(line=0, text=f"{text}, or its lines `Requires-Dist` where its version is needed")
+        yield Note(f"{text}, or its lines `Requires-Dist` where its version is needed")
 
 
 def _about_variables(variables: Sequence[str]) -> Iterator[Note]:
     """Note the environment variables that ``setup.py`` reads and that were not set."""
     if variables:
-        text = f"reads {', '.join(variables)}: what it does without these variables is carried over"
-        yield Note(line=0, text=text)
+        yield Note(f"reads {', '.join(variables)}: what it does without these variables is carried over")
 
 
 def _notes_on_others(
     first: tuple[Recording | None, Recording | None],
     newest: str,
     others: Sequence[str],
-    recorded: Callable[[str], tuple[Recording | None, Recording | None, list[Note]]],
+    record: Callable[..., tuple[Recording | None, Recording | None, list[Note]]],
 ) -> Iterator[Note]:
     """Yield notes on what ``setup.py`` declares under another release of the matrix and not under the newest.
 
-    ``first`` was recorded under ``newest``, without and with CUDA; ``recorded`` records under another.
+    ``first`` was recorded under ``newest``, without and with CUDA; ``record`` records under another.
     """
     for release in others:
         try:
-            found = recorded(release)
+            found = record(torch=release)
         except ConfigurationError as error:
-            yield Note(line=0, text=f"under torch {release}: {error}; leave it out of the matrix, or correct setup.py")
+            yield Note(f"under torch {release}: {error}; leave it out of the matrix, or correct setup.py")
             continue
         last = ""
         for backend, one, other in zip(("", " with CUDA"), first, found[:2], strict=True):
@@ -299,7 +265,7 @@ def _notes_on_others(
                     f"under torch {release}{backend} setup.py declares {last}. What it declares under {newest} is "
                     f"carried over: write the rest as `if(Torch_VERSION VERSION_LESS {newest})` into CMakeLists.txt"
                 )
-                yield Note(line=0, text=text)
+                yield Note(text)
 
 
 def _differences(newest: Recording | None, other: Recording | None) -> list[str]:

@@ -61,7 +61,7 @@ def options(
         exclude=tuple(_patterns(extra, {own[1], *(each for place, each in taken.items() if place in expected)})),
         artifacts=tuple(sorted(f"/{_literal(source)}" for source in ignored.values())),
         force_include=forced,
-        notes=(*_notes(root, forced), *(Note(line=0, text=NEVER.format(installed)) for installed in never)),
+        notes=(*_notes(root, forced), *(Note(NEVER.format(installed)) for installed in never)),
     )
 
 
@@ -159,8 +159,8 @@ def _notes(root: Path, forced: Iterable[tuple[str, str]]) -> Iterator[Note]:
     for (folder, target), pairs in groups.items():
         if len(pairs) > TOGETHER:
             many = f"{len(pairs)} files and folders of `{folder}/`"
-            yield Note(line=0, text=f"setuptools packs {many} as `{target}`: {does}")
+            yield Note(f"setuptools packs {many} as `{target}`: {does}")
             continue
         for source, installed in pairs:
             place = f"{source}/" if (root / source).is_dir() else source
-            yield Note(line=0, text=f"setuptools packs `{place}` as `{installed}`: {does}")
+            yield Note(f"setuptools packs `{place}` as `{installed}`: {does}")

@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,10 +163,7 @@ def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> st
 
 def requirement(text: str) -> str:
     """Return a requirement in its normal form; other text is returned unchanged."""
-    try:
-        return str(Requirement(text))
-    except InvalidRequirement:
-        return text
+    return str(parsed_requirement(text) or text)
 
 
 def _add(table: Any, key: str, value: object) -> None:  # noqa: ANN401 -- tomlkit's table

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from packaging.utils import canonicalize_name
 
-from hatch_torch_ext.init import packing, project
+from hatch_torch_ext.init import packing, project, served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tomlkit import TOMLDocument
@@ -35,8 +35,8 @@ class Contents:
     existing: str | None
     metadata: Mapping[str, Any]
     package: str
-    targets: Sequence[Target]
     matrix: Mapping[str, Any]
+    targets: Sequence[Target] = ()
     hook: Mapping[str, Any] = field(default_factory=dict)
     """The hook's options besides `source` and `package`; `source` if it is not the project's own folder."""
     requires: Sequence[str] = ()
@@ -45,6 +45,8 @@ class Contents:
     """Patterns of files that the wheel leaves out."""
     packed: Sequence[tuple[str, str]] | None = None
     """What setuptools packs, as ``Recording.packed``."""
+    version_file: tuple[str, str] | None = None
+    """A file with the version that a build writes, and its template."""
 
 
 def render(contents: Contents) -> tuple[str, tuple[Note, ...]]:
@@ -60,20 +62,21 @@ def render(contents: Contents) -> tuple[str, tuple[Note, ...]]:
     document["build-system"] = build
     declared, own = _declared(document, metadata, root, version)
     dependencies = [each for each in own if canonicalize_name(re.split(r"[^A-Za-z0-9._-]", each)[0]) != "torch"]
+    name = str(declared.get("name") or metadata.get("name") or root.name)
     tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
     hatch = tool.setdefault("hatch", tomlkit.table(is_super_table=True))
-    options, _ = project.scm_options(document, metadata) if from_tags else ({}, [])
-    file = project.version_file(document, metadata) if from_tags else None
-    name = str(declared.get("name") or metadata.get("name") or root.name)
-    about = {
-        **({"version": {**version, **({"raw-options": options} if options else {})}} if version else {}),
-        "metadata": _metadata(metadata, dependencies),
-        "build": {
-            "targets": {"wheel": _wheel(contents)},
-            **({"hooks": {"vcs": {"version-file": file}}} if file else {}),
-        },
-        "envs": {"matrix": _environment(contents, name, requires=bool(dependencies))},
-    }
+    about: dict[str, Any] = {"version": version} if version else {}
+    about["metadata"] = _metadata(metadata, dependencies)
+    about["build"] = {"targets": {"wheel": _wheel(contents)}}
+    about["envs"] = {"matrix": _environment(contents, name, requires=bool(dependencies))}
+    if from_tags:
+        if options := project.scm_options(document, metadata)[0]:
+            about["version"] = {**version, "raw-options": options}
+        if file := project.version_file(document, metadata):
+            about["build"]["hooks"] = {"vcs": {"version-file": file}}
+    elif contents.version_file is not None:
+        path, template = contents.version_file
+        about["build"]["hooks"] = {"version": {"path": path, "template": tomlkit.string(template, multiline=True)}}
     _merge(hatch, about)
     if contents.packed is None:
         return _spaced(document, contents.existing), ()
@@ -162,14 +165,15 @@ def _wheel(contents: Contents) -> dict[str, Any]:
     if f"/{folder}".endswith(f"/{inner}"):  # hatch gives a package the name of its folder
         folders[0] = folder.removesuffix(inner) + inner.partition("/")[0]
     else:
-        wheel = {"only-include": folders, "sources": {folder: inner, **_bases(folders[1:])}}
+        bases = {base: "" for each in folders[1:] if (base := each.rpartition("/")[0])}  # that a wheel lacks, as `src`
+        wheel = {"only-include": folders, "sources": {folder: inner, **bases}}
     if scripts := [str(each) for each in metadata.get("scripts") or []]:
         wheel["shared-scripts"] = {each: each.rpartition("/")[2] for each in scripts}
     if data := _data_files(metadata):
         wheel["shared-data"] = data
     exclude = list(contents.exclude)
     if contents.packed is None:  # sources in the package have no use in the wheel
-        sources = [name for each in contents.targets for name in (*each.sources, *each.cuda_sources)]
+        sources = [name for each in contents.targets for name in each.every_source]
         exclude += sorted({f"*{name[name.rindex('.') :]}" for name in sources if name.startswith(f"{folder}/")})
     if exclude:
         wheel["exclude"] = exclude
@@ -180,28 +184,14 @@ def _wheel(contents: Contents) -> dict[str, Any]:
 def _environment(contents: Contents, name: str, *, requires: bool) -> dict[str, Any]:
     """Return the environment with the matrix; ``requires``: the distribution ``name`` requires more than torch."""
     has_pybind11 = any("pybind11::headers" in each.flags.libraries for each in contents.targets)
+    tests = next((each for each in ("tests", "test") if (contents.root / each).is_dir()), "")
     needed = [*(["pybind11"] if has_pybind11 else []), *contents.requires]
     return {
         "skip-install": True,
         "dependencies": ["torch=={matrix:torch}.*", "numpy", *needed, "pytest"],
-        "scripts": {"test": _test(name, contents.root, requires=requires)},
+        "scripts": {"test": served.script_of_tests(name, tests, requires=requires)},
         **contents.matrix,
     }
-
-
-def _test(name: str, root: Path, *, requires: bool) -> list[str]:
-    """Return what `hatch run matrix:test` does: the wheel in `dist`, what it ``requires``, and the project's tests.
-
-    The folder of the sources comes last on the path: the installed package is tested, which has the variants.
-    """
-    folder = next((f"{{root}}/{each} " for each in ("tests", "test") if (root / each).is_dir()), "")
-    install = "python -m pip install --quiet"
-    wheel = f"{install} --no-index --no-deps --force-reinstall --only-binary :all: --find-links {{root}}/dist {name}"
-    return [
-        wheel,
-        *([f"{install} {name}"] if requires else []),
-        f"python -P -m pytest --import-mode=append {folder}{{args}}",
-    ]
 
 
 def _packages(metadata: Mapping[str, Any], folder: str, package: str, root: Path) -> list[str]:
@@ -219,11 +209,6 @@ def _data_files(metadata: Mapping[str, Any]) -> dict[str, str]:
     pairs = [*folders.items(), *(each[:2] for each in given if isinstance(each, list) and len(each) > 1)]
     found = [(str(folder), str(name)) for folder, names in pairs if isinstance(names, list) for name in names]
     return {name: posixpath.normpath(f"{folder}/{name.rpartition('/')[2]}") for folder, name in found}
-
-
-def _bases(folders: Iterable[str]) -> dict[str, str]:
-    """Return the folders of packages that a wheel does not have, as ``src``."""
-    return {base: "" for each in folders if (base := each.rpartition("/")[0])}
 
 
 def package_folder(metadata: Mapping[str, Any], package: str, root: Path) -> str:

@@ -7,17 +7,18 @@ import re
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import process, resources, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
+from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import texts
+from hatch_torch_ext.init import project, texts
 from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ READS_ARCHS = (
     f"reads {ARCHS}, whose place the option `archs` takes: the sources and macros that depend on it are those {{}}"
 )
 WRITES = "writes `{}` while it runs"
+WRITES_VERSION = "writes `{}`, which hatchling's hook `version` writes now: of its text only the version changes"
 VERSION = "@Torch_VERSION@"
 """The version of the variant's torch, in a text that CMake configures."""
 TIMEOUT = 60.0
@@ -57,7 +59,6 @@ NEWEST = releases.format_minor(max(releases.PUBLISHED_PYTHONS))
 """The newest release of torch that is known."""
 OF_PYTHON = re.compile(r"/include/python3\.\d+/?$")
 """Folders of Python's own headers, which CMake finds."""
-BACKENDS: tuple[Literal["cpu"], Literal["cuda"]] = ("cpu", "cuda")
 OF_SETUPTOOLS = re.compile(r"\.egg-info/|^build/")
 """What setuptools writes to learn what it packs, and what its commands write."""
 OF_NO_USE = shutil.ignore_patterns(".git", "build", "dist", "__pycache__", ".venv", "*.so", "*.o")
@@ -110,20 +111,12 @@ class Recording:
     """The same of the first CMake that ``setup.py``, or a command of its own, runs."""
     stamps: tuple[tuple[str, str], ...] = ()
     """Python files that ``setup.py`` writes with torch's version in them, and their text, with ``VERSION`` for it."""
+    version_file: tuple[str, str] | None = None
+    """The new Python file in which ``setup.py`` writes the project's version, and its text, with ``{version}``."""
     printed: str = ""
     """The end of what ``setup.py`` prints."""
     tag: str = ""
     """Python and ABI of the wheel's tag, as ``cp39-abi3``, where the author chose them."""
-
-
-class RecordingError(ConfigurationError):
-    """``setup.py`` refuses a machine with CUDA, or one without; ``other`` is the recording of the other, or None."""
-
-    def __init__(self, message: str, *, backend: str, line: int, other: Recording | None = None) -> None:
-        self.backend = backend
-        self.line = line
-        self.other = other
-        super().__init__([message])
 
 
 @contextmanager
@@ -139,7 +132,18 @@ def environment(root: Path, extra: Sequence[str] = ()) -> Iterator[tuple[Path, t
         folder = Path(scratch) / "environment"
         python = _python(folder, extra)
         missing = _installed(python, declared, folder.with_name("overrides.txt")) if declared else []
-        yield python, tuple(Note(line=0, text=NOT_INSTALLED.format(each)) for each in missing)
+        yield python, tuple(Note(NOT_INSTALLED.format(each)) for each in missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setup:
+    """A ``setup.py`` and how it is run: see ``record``."""
+
+    root: Path
+    python: Path
+    arguments: Sequence[str]
+    timeout: float
+    torch: str
 
 
 def record(
@@ -149,30 +153,25 @@ def record(
     arguments: Sequence[str] = (),
     timeout: float = TIMEOUT,
     torch: str = NEWEST,
-) -> tuple[Recording, Recording]:
+) -> tuple[Recording | None, Recording | None, list[Note]]:
     """Return what the ``setup.py`` in ``root`` declares without and with CUDA; the project itself is not changed.
 
     ``python`` is that of an ``environment``, ``arguments`` are words that it expects on its command line, ``torch`` is
-    the release that it finds. Raises ``ConfigurationError`` for a ``setup.py`` that raises, hangs, exits, or needs a
-    package that is not available.
+    the release that it finds. One of the two is None where ``setup.py`` refuses that machine; that is noted, as are
+    submodules of git that were not fetched. Raises ``ConfigurationError`` for a ``setup.py`` that refuses both, hangs,
+    or needs a package that is not available.
     """
-    found: dict[str, Recording | RecordingError] = {}
+    setup = _Setup(root=root, python=python, arguments=arguments, timeout=timeout, torch=torch)
     with tempfile.TemporaryDirectory(prefix="torch-ext-init-") as scratch:
-        for backend in BACKENDS:
-            try:
-                found[backend] = _record(
-                    root, Path(scratch) / backend, [python, DRIVER], [backend, *arguments], timeout, torch
-                )
-            except RecordingError as error:  # noqa: PERF203 -- two recordings
-                found[backend] = error
-    cpu, cuda = found["cpu"], found["cuda"]
-    if isinstance(cpu, RecordingError):
-        cpu.other = None if isinstance(cuda, RecordingError) else cuda
-        raise cpu
-    if isinstance(cuda, RecordingError):
-        cuda.other = cpu
-        raise cuda
-    return cpu, cuda
+        found = [_record(setup, backend, Path(scratch) / backend) for backend in ("cpu", "cuda")]
+    refused = [each for each in found if isinstance(each, Note)]
+    empty = failures.empty_submodules(root)
+    if len(refused) == len(found):
+        raise ConfigurationError(["\n".join([refused[0].text, *([empty] if empty else [])])])
+    cpu, cuda = (None if isinstance(each, Note) else each for each in found)
+    kept = "only with CUDA" if cpu is None else "only for the CPU"
+    notes = [replace(each, text=f"{each.text}; the project is carried over {kept}") for each in refused]
+    return cpu, cuda, [*notes, *([Note(empty)] if empty else [])]
 
 
 def _python(folder: Path, extra: Sequence[str]) -> Path:
@@ -207,46 +206,48 @@ def _install(python: Path, packages: Sequence[str | Path]) -> None:
     process.run([*install, *packages], env_changes=CLEAN, timeout=PREPARING)
 
 
-def _record(  # noqa: PLR0917 -- each is another thing
-    root: Path, scratch: Path, driver: Sequence[str | Path], arguments: Sequence[str], timeout: float, torch: str
-) -> Recording:
-    backend = arguments[0]
+def _record(setup: _Setup, backend: str, scratch: Path) -> Recording | Note:
+    """Return what is declared on one kind of machine, or why ``setup.py`` refuses it."""
     more: dict[str, str] = {}  # what it is given only if it fails without
     while True:
-        copy = _copied(root, scratch / str(len(more)) / root.name)
+        copy = _copied(setup.root, scratch / str(len(more)) / setup.root.name)
         before = _contents(copy)
-        _tracked(root, copy.parent / TRACKED)
-        command = [*driver, copy.parent / RESULT, "setup.py", *arguments]
-        answer = _run(copy, command, backend, timeout, torch, more=more)
+        _tracked(setup.root, copy.parent / TRACKED)
+        answer = _run(setup, backend, copy, more)
         if answer.get("lacks") and UNKNOWN not in more:
             more[UNKNOWN] = "1"
         elif answer.get("error") and backend == "cuda" and ARCHS in answer.get("read", []) and ARCHS not in more:
             more[ARCHS] = ANY_ARCH
         else:
             break
+    if answer.get("missing"):
+        name = str(answer["missing"]).partition(".")[0]
+        raise ConfigurationError([f"{_where(answer)} imports `{name}`, which is not available: add `--with {name}`."])
+    if answer.get("error"):
+        return Note(_failure(answer, backend), int(answer.get("line") or 0))
     written = sorted(
         name
         for name, content in _contents(copy).items()
         if before.get(name) != content and not OF_SETUPTOOLS.search(name)
     )
-    notes = [Note(line=int(each["line"]), text=str(each["text"])) for each in answer.get("notes", [])]
-    if answer.get("error"):
-        if answer.get("missing"):
-            raise ConfigurationError([_failure(answer, backend)])
-        raise RecordingError(_failure(answer, backend), backend=backend, line=int(answer.get("line") or 0))
-    notes += [Note(line=0, text=WRITES.format(name)) for name in written if not name.endswith(".pyc")]
+    notes = [Note(str(each["text"]), int(each["line"])) for each in answer.get("notes", [])]
+    notes += [Note(WRITES.format(name)) for name in written if not name.endswith(".pyc")]
     if backend == "cuda" and ARCHS in answer.get("read", []):
-        notes.append(Note(line=0, text=READS_ARCHS.format(f"with {ANY_ARCH} in it" if ARCHS in more else "without it")))
-    places = (str(TORCH), str(scratch), str(Path(driver[0]).parent.parent))
+        notes.append(Note(READS_ARCHS.format(f"with {ANY_ARCH} in it" if ARCHS in more else "without it")))
+    places = (str(TORCH), str(scratch), str(setup.python.parent.parent))
+    metadata = _inside(answer["metadata"], copy)
+    stamps = dict(_stamps(copy, written, str(answer.get("torch", ""))))
+    new = (name for name in written if name not in stamps and not (setup.root / name).exists())
     return Recording(
         extensions=tuple(_extension(each, copy) for each in answer["extensions"]),
-        metadata=_inside(answer["metadata"], copy),
+        metadata=metadata,
         notes=tuple(notes),
         variables=tuple(answer.get("variables", [])),
-        packed=None if answer.get("packed") is None else tuple(_packed(answer["packed"], root, copy)),
+        packed=None if answer.get("packed") is None else tuple(_packed(answer["packed"], setup.root, copy)),
         cmake=_cmake(answer.get("cmake"), copy, places),
         commanded=_cmake(answer.get("commanded"), copy, places),
-        stamps=tuple(_stamps(copy, written, str(answer.get("torch", "")))),
+        stamps=tuple(stamps.items()),
+        version_file=next(_version_files(copy, new, str(metadata.get("version"))), None),
         printed=str(answer.get("printed", "")),
         tag=str(answer.get("tag", "")),
     )
@@ -292,6 +293,14 @@ def _stamps(copy: Path, written: Iterable[str], version: str) -> Iterator[tuple[
                 yield name, text.replace(version, VERSION).replace(version.partition("+")[0], VERSION)
 
 
+def _version_files(copy: Path, written: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
+    """Yield the Python files that have the project's version, and the templates of hatchling's hook ``version``."""
+    for name in written:
+        text = (copy / name).read_text(encoding="utf-8", errors="replace") if name.endswith(".py") else ""
+        if (match := project.OF_HATCH.search(text)) is not None and match["version"] == version:
+            yield name, text.replace("{", "{{").replace("}", "}}").replace(version, "{version}")
+
+
 def _cmake(fields: Mapping[str, Any] | None, copy: Path, places: Sequence[str]) -> dict[str, Any] | None:
     """Return what CMake is given, without paths in ``places``, which are the recording's."""
     if not fields:
@@ -326,15 +335,14 @@ def _packed(pairs: Iterable[Sequence[str]], root: Path, copy: Path) -> Iterator[
         yield installed, inside.as_posix()
 
 
-def _run(
-    copy: Path, command: Sequence[str | Path], backend: str, timeout: float, torch: str, *, more: Mapping[str, str]
-) -> dict[str, Any]:
+def _run(setup: _Setup, backend: str, copy: Path, more: Mapping[str, str]) -> dict[str, Any]:
+    """Run ``setup.py`` in a copy of the project, with ``more`` variables; return the answer."""
     changes: dict[str, str | None] = {
         "PYTHONPATH": str(TORCH),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TORCH_EXT_RECORDING_BACKEND": backend,
-        "TORCH_EXT_RECORDING_TORCH": torch,
-        "TORCH_EXT_RECORDING_CUDA": releases.index_cuda(releases.minor_of(torch)),
+        "TORCH_EXT_RECORDING_TORCH": setup.torch,
+        "TORCH_EXT_RECORDING_CUDA": releases.index_cuda(releases.minor_of(setup.torch)),
         "TORCH_EXT_RECORDING_TRACKED": str(copy.parent / TRACKED),
         UNKNOWN: None,
         "FORCE_CUDA": "1" if backend == "cuda" else None,
@@ -345,17 +353,12 @@ def _run(
         "MAX_JOBS": "2",
         **more,
     }
+    command: list[str | Path] = [setup.python, DRIVER, copy.parent / RESULT, "setup.py", backend, *setup.arguments]
     try:
-        done = process.run(
-            command,
-            cwd=copy,
-            env_changes=changes,
-            timeout=timeout,
-            check=False,
-        )
+        done = process.run(command, cwd=copy, env_changes=changes, timeout=setup.timeout, check=False)
     except ProcessError as error:
         raise ConfigurationError(
-            [f"setup.py did not finish within {timeout:g} s: it may be waiting for input or for the network."]
+            [f"setup.py did not finish within {setup.timeout:g} s: it may be waiting for input or for the network."]
         ) from error
     try:
         answer = untrusted.json((copy.parent / RESULT).read_text(encoding="utf-8"))
@@ -371,13 +374,13 @@ def _run(
     return {**answer, "printed": process.tail(done.stdout, 8).strip()}
 
 
+def _where(answer: Mapping[str, Any]) -> str:
+    return f"setup.py (line {answer['line']})" if answer.get("line") else "setup.py"
+
+
 def _failure(answer: Mapping[str, Any], backend: str) -> str:
-    where = f"setup.py (line {answer['line']})" if answer.get("line") else "setup.py"
     machine = {"cpu": "a machine without CUDA", "cuda": "a machine with CUDA"}[backend]
-    if answer.get("missing"):
-        name = str(answer["missing"]).partition(".")[0]
-        return f"{where} imports `{name}`, which is not available: add `--with {name}`."
-    failed = f"{where} fails when it is recorded as {machine}: {answer['error']}"
+    failed = f"{_where(answer)} fails when it is recorded as {machine}: {answer['error']}"
     if "no network while setup.py is recorded" in str(answer["error"]):
         return f"{failed}. Put what it downloads into its place in the project, then run `init` again"
     return failed

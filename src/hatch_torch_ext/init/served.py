@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -15,13 +15,13 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.facts.backend import Backend
 from hatch_torch_ext.init.texts import Note
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FIRST = 2
 """Releases of torch in a first matrix."""
-NOTHING_ON_THE_CPU = "Nothing of this project is built without CUDA: leave `--cpu` out."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,37 +35,51 @@ class MatrixOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstMatrix:
-    """The values of the matrix, and the number of its entries for one Python; ``backends`` as for ``matrix``."""
+    """The values of the matrix; ``backends`` as for ``matrix``, no ``pythons`` where one entry serves all of them."""
 
     torch: tuple[str, ...]
     pythons: tuple[str, ...]
     backends: tuple[str, ...]
-    entries: int
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
     more_torch: tuple[str, ...] = ()
     """Releases that the project admits and that a first matrix leaves out, oldest first."""
     more_pythons: tuple[str, ...] = ()
 
-    def tables(self, *, for_each_python: bool) -> dict[str, Any]:
-        """Return the tables of the matrix, with the Pythons where each needs its own entry."""
-        return matrix(self.torch, self.pythons if for_each_python else (), self.backends)
+    @property
+    def tables(self) -> dict[str, Any]:
+        """Return the tables of the matrix."""
+        return matrix(self.torch, self.pythons, self.backends)
 
-    def all_entries(self, *, for_each_python: bool) -> int:
-        """Return the number of entries, for all Pythons where each needs its own."""
-        return self.entries * (len(self.pythons) if for_each_python else 1)
+    @property
+    def entries(self) -> int:
+        """Return the number of entries."""
+        return count(self.tables)
 
-    def wider(self, *, for_each_python: bool) -> str | None:
+    @property
+    def wider(self) -> str | None:
         """Return how the matrix is made wider, where what the project admits is more than it has."""
-        more = [f"hatch-torch-ext matrix --add torch={each}" for each in reversed(self.more_torch)][:1]
-        if for_each_python and self.more_pythons:
+        more = [f"hatch-torch-ext matrix --add torch={each}" for each in self.more_torch[-1:]]
+        if self.more_pythons:
             more.append(f"`python` in pyproject.toml (the project names {', '.join(self.more_pythons)} too)")
         return " and ".join(more) or None
+
+    def for_every_python(self) -> FirstMatrix:
+        """Return the matrix of a project of which one build serves every Python."""
+        return replace(self, pythons=(), more_pythons=())
 
 
 def choose(
     metadata: Mapping[str, Any], declared: Mapping[str, Any], backends: Sequence[str], options: MatrixOptions
 ) -> FirstMatrix:
-    """Return the matrix of the ``options``; the rest by the metadata of ``setup()`` and the [project] table."""
+    """Return the matrix of the ``options``; the rest by the metadata of ``setup()`` and the [project] table.
+
+    ``backends`` are what the project builds, none if nothing is for CUDA. Raises ``ConfigurationError`` where CUDA is
+    left out of a project that builds nothing else.
+    """
+    if options.cpu_only:
+        if tuple(backends) == ("cuda",):
+            raise ConfigurationError(["Nothing of this project is built without CUDA: leave `--cpu` out."])
+        backends = ()
     notes: list[Note] = []
     required = [*metadata.get("install_requires", []), *declared.get("dependencies", [])]
     known = options.torch or _releases(required, notes)
@@ -76,29 +90,16 @@ def choose(
     admitted = options.pythons or admitted_pythons({**of_project, **metadata}, torch)
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     pythons = options.pythons or ([mine] if mine in admitted else admitted[-1:])
-    compiled = with_compiler(torch)
     if "cuda" in backends:
-        notes += [Note(line=0, text=text) for text in without_compiler(torch)]
-    entries = len(torch) * ("cuda" not in backends or "cpu" in backends) + len(compiled) * ("cuda" in backends)
+        notes += map(Note, without_compiler(torch))
     return FirstMatrix(
         torch=tuple(torch),
         pythons=tuple(pythons),
         backends=tuple(backends),
-        entries=entries,
         notes=tuple(notes),
         more_torch=tuple(known[: len(known) - len(torch)]),
         more_pythons=tuple(each for each in admitted if each not in pythons),
     )
-
-
-def backends(declared: Sequence[str], options: MatrixOptions) -> tuple[str, ...]:
-    """Return the backends that the matrix names, none if no entry has CUDA; ``declared`` is what the project builds.
-
-    Raises ``ConfigurationError`` where CUDA is left out of a project that builds nothing else.
-    """
-    if options.cpu_only and tuple(declared) == ("cuda",):
-        raise ConfigurationError([NOTHING_ON_THE_CPU])
-    return () if options.cpu_only else tuple(declared)
 
 
 def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
@@ -106,8 +107,7 @@ def _releases(requirements: Sequence[str], notes: list[Note]) -> list[str]:
     required = torch_specifier(requirements)
     found = torch_releases(required)
     if not found:
-        text = f"requires torch{required}, of which no release is known: the matrix has the newest"
-        notes.append(Note(line=0, text=text))
+        notes.append(Note(f"requires torch{required}, of which no release is known: the matrix has the newest"))
     return found or torch_releases()
 
 
@@ -141,6 +141,27 @@ def matrix(
     return {"matrix": tables, "overrides": {"matrix": {"cuda": {"extra-dependencies": compilers}}}}
 
 
+def script_of_tests(distribution: str, tests: str = "", *, requires: bool = False) -> list[str]:
+    """Return what `hatch run matrix:test` does: it installs the wheel in `dist`, and runs the ``tests`` (a folder).
+
+    ``requires``: the distribution requires more than torch. The folder of the sources comes last on the path: the
+    installed package is tested, which has the variants.
+    """
+    install = "python -m pip install --quiet"
+    only_wheel = "--no-index --no-deps --force-reinstall --only-binary :all: --find-links {root}/dist"
+    folder = f"{{root}}/{tests} " if tests else ""
+    return [
+        f"{install} {only_wheel} {distribution}",
+        *([f"{install} {distribution}"] if requires else []),
+        f"python -P -m pytest --import-mode=append {folder}{{args}}",
+    ]
+
+
+def count(tables: Mapping[str, Any]) -> int:
+    """Return the number of entries of a matrix, which ``matrix`` made."""
+    return sum(math.prod(map(len, each.values())) for each in tables["matrix"])
+
+
 def with_compiler(torch: Iterable[str]) -> dict[str, str]:
     """Return the CUDA of each release's wheel on the package index, for those whose compiler is there too."""
     minors = {each: releases.minor_of(each) for each in torch}
@@ -168,22 +189,16 @@ def _has_compiler(minor: releases.Minor) -> bool:
 
 def torch_releases(specifier: SpecifierSet | None = None) -> list[str]:
     """Return the newest known releases of torch that ``specifier`` admits; empty if it admits none."""
-    known = sorted(releases.PUBLISHED_PYTHONS)
-    if specifier is None:
-        kept = known
-    else:
-        kept = sorted({*known} & {*releases.minors_of(releases.admitted_versions(specifier))})
-    return [releases.format_minor(minor) for minor in kept[-NEWEST:]]
+    known = {*releases.PUBLISHED_PYTHONS}
+    if specifier is not None:
+        known &= {*releases.minors_of(releases.admitted_versions(specifier))}
+    return [releases.format_minor(minor) for minor in sorted(known)[-NEWEST:]]
 
 
 def torch_specifier(requirements: Iterable[str]) -> SpecifierSet | None:
     """Return what the requirements say about torch; None where they say nothing."""
-    for each in requirements:
-        try:
-            requirement = Requirement(each)
-        except InvalidRequirement:
-            continue
-        if canonicalize_name(requirement.name) == "torch" and requirement.specifier:
+    for requirement in map(parsed_requirement, requirements):
+        if requirement is not None and canonicalize_name(requirement.name) == "torch" and requirement.specifier:
             return requirement.specifier
     return None
 

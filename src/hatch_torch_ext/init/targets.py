@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hatch_torch_ext.init.recording import Extension, Recording
 
-When = Literal["always", "cpu", "cuda"]
 REGISTERS = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?(?:_EXPAND)?\s*\(|\bRegisterOperators\b|\btorch::class_\b"
 )
@@ -44,6 +43,7 @@ LIMITED = "Py_LIMITED_API"
 """The macro by which a source asks for Python's limited API."""
 OLDEST = 9
 """The minor version of the Python whose limited API is taken where nothing names one."""
+OF_ARCHS = Note("architectures of CUDA are the option `archs`")
 RELOCATABLE = frozenset({"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"})
 """Flags for relocatable device code, which CMake sets by a property of the target."""
 STARTS_PROJECT = re.compile(r"^\s*project\s*\(", re.IGNORECASE | re.MULTILINE)
@@ -71,7 +71,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the CMake project: ``name`` is its name in CMake, ``output`` the name of its file.
+    """A target of the CMake project: ``name`` is its name in CMake, ``dotted`` the one by which Python knows it.
 
     ``destination`` is its folder below the package (``.`` for the package itself). ``when`` says in which entries it is
     built; ``cuda_sources`` and ``cuda`` are added in entries with CUDA, ``cpu_sources`` and ``cpu`` in the others.
@@ -79,12 +79,11 @@ class Target:
     """
 
     name: str
-    output: str
     dotted: str
     kind: Literal["library", "module"]
-    destination: str
-    when: When
-    sources: tuple[str, ...]
+    destination: str = "."
+    when: Literal["always", "cpu", "cuda"] = "always"
+    sources: tuple[str, ...] = ()
     cuda_sources: tuple[str, ...] = ()
     cpu_sources: tuple[str, ...] = ()
     flags: Flags = field(default_factory=Flags)
@@ -93,6 +92,16 @@ class Target:
     python_abi: str | None = None
     uses_torch: bool = True
     device_linked: bool = False
+
+    @property
+    def output(self) -> str:
+        """Return the name of its file."""
+        return self.dotted.rpartition(".")[2]
+
+    @property
+    def every_source(self) -> tuple[str, ...]:
+        """Return the sources of all entries."""
+        return (*self.sources, *self.cuda_sources, *self.cpu_sources)
 
     @property
     def needs_cuda(self) -> bool:
@@ -109,42 +118,51 @@ def join(
     """
     ours = {each.name: each for each in (cpu.extensions if cpu else ())}
     theirs = {each.name: each for each in (cuda.extensions if cuda else ())}
+    of_all = not any(each.sources for each in (*ours.values(), *theirs.values()))
     notes: list[Note] = []
-    targets = []
+    made = []
     tag = next((each.tag for each in (cpu, cuda) if each), "")
     for name in dict.fromkeys([*ours, *theirs]):
-        one, other = ours.get(name), theirs.get(name)
-        first = one or other
-        assert first is not None  # noqa: S101 -- the name is of one of them
         if any([each.name for each in found.extensions].count(name) > 1 for found in (cpu, cuda) if found):
-            notes.append(Note(line=0, text=f"`{name}` is declared more than once: the last one is carried over"))
-        if re.fullmatch(r"[\w+-]+(\.[\w+-]+)*", name, re.ASCII) is None:
-            notes.append(Note(line=0, text=f"`{name}` is not a name that a file and a target can have: it is left out"))
+            notes.append(Note(f"`{name}` is declared more than once: the last one is carried over"))
+        declared = [each[name] for each in (ours, theirs) if name in each]
+        sources = [*dict.fromkeys(source for each in declared for source in each.sources)]
+        if why := _left_out(root, declared[0], sources, of_all=of_all):
+            notes.append(Note(why))
             continue
-        if first.kind == "sycl":
-            notes.append(Note(line=0, text=f"`{name}` is for SYCL, which no variant is built for: it is left out"))
-            continue
-        if not first.sources and not (other and other.sources):
-            of_all = not any(each.sources for each in (*ours.values(), *theirs.values()))
-            notes.append(Note(line=0, text=_without_sources(root, name, of_all=of_all)))
-            continue
-        strange = [source for source in first.sources if _of_cython(root, source)]
-        if strange:
-            made_of = Path(strange[0]).with_suffix(".pyx")
-            text = f"`{name}` is made by Cython of `{made_of if (root / made_of).is_file() else strange[0]}`"
-            notes.append(Note(line=0, text=f"{text}: build it by hand in CMake"))
-            continue
-        for source in dict.fromkeys([*first.sources, *(other.sources if other else ())]):
-            if not (root / source).is_file():
-                text = f"`{name}`: `{source}` does not exist: CMakeLists.txt has to make it"
-                notes.append(Note(line=0, text=text))
-        parent = name.rpartition(".")[0]
-        if parent != package and not parent.startswith(f"{package}."):
+        missing = (each for each in sources if not (root / each).is_file())
+        notes += [Note(f"`{name}`: `{each}` does not exist: CMakeLists.txt has to make it") for each in missing]
+        if not _is_inside(name.rpartition(".")[0], package):
             why = "since a wheel's variants are in one package"
-            text = f"`{name}` is put into `{package}`, {why}: import it from there"
-            notes.append(Note(line=0, text=text))
-        targets.append(_target(root, one, other, notes, package=package, has_cpu=cpu is not None, tag=tag))
-    return tuple(_with_own_names(_with_alternatives(root, targets))), tuple(notes)
+            notes.append(Note(f"`{name}` is put into `{package}`, {why}: import it from there"))
+        target = _target(root, declared[0], declared[-1], notes, package=package, tag=tag)
+        made.append(replace(target, when="cuda") if name not in ours and cpu is not None else target)
+    return tuple(_with_own_names(_with_alternatives(root, made))), tuple(dict.fromkeys(notes))
+
+
+def _is_inside(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
+def _left_out(root: Path, extension: Extension, sources: Sequence[str], *, of_all: bool) -> str:
+    """Return why an extension is not carried over, "" if it is; ``of_all``: none of the project names its sources."""
+    name = extension.name
+    if re.fullmatch(r"[\w+-]+(\.[\w+-]+)*", name, re.ASCII) is None:
+        return f"`{name}` is not a name that a file and a target can have: it is left out"
+    if extension.kind == "sycl":
+        return f"`{name}` is for SYCL, which no variant is built for: it is left out"
+    if not sources:
+        text = f"`{name}` names no sources, so that a command of the project builds it: "
+        own = own_cmake(root)
+        if own is None:
+            return f"{text}add its target to CMake"
+        use = f'keep that, with `source = "{own}"` in the hook\'s table' if of_all else f"`add_subdirectory({own})`"
+        return f"{text}there is a CMake project in `{own}`: {use}, and `install()` what it makes"
+    if made := next((each for each in sources if _of_cython(root, each)), None):
+        pyx = Path(made).with_suffix(".pyx")
+        text = f"`{name}` is made by Cython of `{pyx if (root / pyx).is_file() else made}`"
+        return f"{text}: build it by hand in CMake"
+    return ""
 
 
 def for_each_python(targets: Iterable[Target]) -> bool:
@@ -159,16 +177,6 @@ def cuda_only(cpu: Recording | None, cuda: Recording | None) -> bool:
     return any(source.endswith(".cu") for extension in cpu.extensions for source in extension.sources)
 
 
-def _without_sources(root: Path, name: str, *, of_all: bool) -> str:
-    """Return the note on an extension that a command of the project builds; ``of_all``: it builds all of them."""
-    text = f"`{name}` names no sources, so that a command of the project builds it: "
-    own = own_cmake(root)
-    if own is None:
-        return f"{text}add its target to CMake"
-    use = f'keep that, with `source = "{own}"` in the hook\'s table' if of_all else f"`add_subdirectory({own})`"
-    return f"{text}there is a CMake project in `{own}`: {use}, and `install()` what it makes"
-
-
 def own_cmake(root: Path) -> str | None:
     """Return the outermost folder with a CMake project, third-party ones aside; None if there is none."""
     found = [path.parent for path in root.rglob("CMakeLists.txt") if STARTS_PROJECT.search(source_text(root, path))]
@@ -177,11 +185,10 @@ def own_cmake(root: Path) -> str | None:
     return min((each.as_posix() for each in own), key=lambda each: (each.count("/"), each), default=None)
 
 
-def _with_own_names(targets: Iterable[Target]) -> Iterable[Target]:
+def _with_own_names(targets: Sequence[Target]) -> Iterator[Target]:
     """Yield the targets with names that are unique and that neither CMake nor torch reserves."""
-    known = list(targets)
-    outputs = [target.output for target in known]
-    for target in known:
+    outputs = [target.output for target in targets]
+    for target in targets:
         taken = target.output in TAKEN or outputs.count(target.output) > 1
         yield replace(target, name=target.dotted.replace(".", "_") + "_ext") if taken else target
 
@@ -193,45 +200,32 @@ def _of_cython(root: Path, source: str) -> bool:
     return bool(path.name) and not path.is_file() and path.with_suffix(".pyx").is_file()
 
 
-def _target(
-    root: Path,
-    cpu: Extension | None,
-    cuda: Extension | None,
-    notes: list[Note],
-    *,
-    package: str,
-    has_cpu: bool,
-    tag: str = "",
-) -> Target:
-    first, other = cpu or cuda, cuda or cpu
-    assert first is not None  # noqa: S101 -- the caller has one of them
-    assert other is not None  # noqa: S101
-    sources = tuple(each for each in first.sources if each in other.sources)
-    cuda_sources = tuple(each for each in other.sources if each not in first.sources)
-    cpu_sources = tuple(each for each in first.sources if each not in other.sources)
-    mine, theirs = _flags(first, notes), _flags(other, notes)
+def _target(root: Path, cpu: Extension, cuda: Extension, notes: list[Note], *, package: str, tag: str) -> Target:
+    """Return the target of what is declared without and with CUDA; one of the two, where only that one is."""
+    sources = tuple(each for each in cpu.sources if each in cuda.sources)
+    cuda_sources = tuple(each for each in cuda.sources if each not in cpu.sources)
+    cpu_sources = tuple(each for each in cpu.sources if each not in cuda.sources)
+    everywhere = (*sources, *cuda_sources, *cpu_sources)
+    mine, theirs = _flags(cpu, notes), _flags(cuda, notes)
     common = _common(mine, theirs)
     added, without = _without(theirs, common), _without(mine, common)
-    everywhere = (*sources, *cuda_sources, *cpu_sources)
     # An extension of setuptools is a module, unless its sources are there and say otherwise.
     is_module = any(makes_module(root, each) for each in everywhere) or not any(
         (root / each).is_file() for each in everywhere
     )
+    parents, _, name = cpu.name.rpartition(".")
     if not is_module and any("TORCH_EXTENSION_NAME" in source_text(root, each) for each in everywhere):
-        named = f"TORCH_EXTENSION_NAME={first.name.rpartition('.')[2]}"  # operators that are registered under that name
+        named = f"TORCH_EXTENSION_NAME={name}"  # operators that are registered under that name
         common = replace(common, macros=(*common.macros, named))
-    limited = _limited(root, first, everywhere, notes, tag) if is_module else None
+    limited = _limited(root, cpu, everywhere, notes, tag) if is_module else None
     if limited is not None:
         common, added, without = (_without_limited(each) for each in (common, added, without))
-    parents, _, name = first.name.rpartition(".")
-    below = parents.removeprefix(package).strip(".")
+    below = parents[len(package) + 1 :] if _is_inside(parents, package) else ""
     return Target(
         name=name,
-        output=name,
-        dotted=first.name,
+        dotted=cpu.name,
         kind="module" if is_module else "library",
-        destination=below.replace(".", "/") if parents.startswith(package) and below else ".",
-        when="cuda" if cpu is None and has_cpu else "always",
+        destination=below.replace(".", "/") or ".",
         sources=sources,
         cuda_sources=cuda_sources,
         cpu_sources=cpu_sources,
@@ -239,22 +233,24 @@ def _target(
         cuda=added,
         cpu=without,
         python_abi=limited,
-        uses_torch=first.kind in OF_TORCHS_KINDS,
-        device_linked=any(_is_device_linked(each) for each in (cpu, cuda) if each is not None),
+        uses_torch=cpu.kind in OF_TORCHS_KINDS,
+        device_linked=_is_device_linked(cpu) or _is_device_linked(cuda),
     )
 
 
-def _with_alternatives(root: Path, targets: Sequence[Target]) -> Iterable[Target]:
-    """Yield the targets; of two that register the same operators, one is for entries with CUDA, one for the others."""
+def _with_alternatives(root: Path, targets: Sequence[Target]) -> list[Target]:
+    """Return the targets; of two that register the same operators, one is for entries with CUDA, one for the others."""
     of_cuda = [target for target in targets if target.when == "cuda"]
+    found = []
     for target in targets:
         shares = any(
             REGISTERS.search(source_text(root, source))
             for other in of_cuda
             if other.name != target.name
-            for source in set(target.sources) & set(other.sources)
+            for source in {*target.sources} & {*other.sources}
         )
-        yield replace(target, when="cpu") if target.when == "always" and shares else target
+        found.append(replace(target, when="cpu") if target.when == "always" and shares else target)
+    return found
 
 
 def makes_module(root: Path, source: str) -> bool:
@@ -303,15 +299,15 @@ def _limited(root: Path, extension: Extension, sources: Iterable[str], notes: li
     if compiled is None and not extension.py_limited_api:
         if tag:
             why = "is not on Python's limited API (`py_limited_api=True`): it is made for each Python"
-            notes.append(Note(line=0, text=f"its wheel has the tag `{tag}`, but the module `{extension.name}` {why}"))
+            notes.append(Note(f"its wheel has the tag `{tag}`, but the module `{extension.name}` {why}"))
         return None
     if any(PYBIND11.search(source_text(root, source)) for source in sources):
         why = "asks for Python's limited API, which pybind11 does not have: it is made for each Python"
-        notes.append(Note(line=0, text=f"`{extension.name}` {why}"))
+        notes.append(Note(f"`{extension.name}` {why}"))
         return None
     if oldest and compiled and compiled > oldest:
         why = f"is compiled for the limited API of Python 3.{compiled}: it is for 3.{compiled} and later"
-        notes.append(Note(line=0, text=f"its wheel has the tag `{tag}`, but `{extension.name}` {why}"))
+        notes.append(Note(f"its wheel has the tag `{tag}`, but `{extension.name}` {why}"))
     return f"3.{max(oldest, compiled or 0) or OLDEST}"
 
 
@@ -338,15 +334,8 @@ def _macro(flag: str) -> tuple[str, str | None]:
 
 def _flags(extension: Extension, notes: list[Note]) -> Flags:
     """Return the flags that are carried over; the others are noted, unless torch's targets set them."""
-
-    def leave(text: str) -> None:
-        entry = Note(line=0, text=text)
-        if entry not in notes:
-            notes.append(entry)
-
-    with_torch = extension.kind in OF_TORCHS_KINDS
-    cxx = list(_kept(extension.cxx, leave, standard=not with_torch))
-    nvcc = list(_kept(extension.nvcc, leave))
+    cxx = list(_kept(extension.cxx, notes, standard=extension.kind not in OF_TORCHS_KINDS))
+    nvcc = list(_kept(extension.nvcc, notes))
     if not any(source.endswith(".cu") for source in extension.sources):
         nvcc = []
     for undefined in extension.undefined:
@@ -355,10 +344,9 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
             nvcc.append(f"-U{undefined}")
     objects = (each if each.startswith("/") else f"${{CMAKE_CURRENT_SOURCE_DIR}}/{each}" for each in extension.objects)
     libraries = [*_libraries(extension.libraries), *objects, *_of_packages(extension)]
-    for note in _outside(extension):
-        leave(note)
+    notes += map(Note, _outside(extension))
     folders = [each for each in extension.include_dirs if not each.startswith("/usr/local/cuda")]
-    link = [each for each in _kept(extension.link, leave) if each not in {"-s", "-shared"}]
+    link = [each for each in _kept(extension.link, notes) if each not in {"-s", "-shared"}]
     return Flags(
         macros=tuple(
             (name if value is None else f"{name}={value}").replace('\\"', '"')
@@ -368,19 +356,19 @@ def _flags(extension: Extension, notes: list[Note]) -> Flags:
         cxx=tuple(cxx),
         nvcc=tuple(nvcc),
         link=tuple(link),
-        link_dirs=tuple(_path(each) for each in extension.library_dirs if not each.startswith("/")),
-        include_dirs=tuple(_path(each) for each in folders if not each.startswith("/")),
+        link_dirs=tuple(each or "." for each in extension.library_dirs if not each.startswith("/")),
+        include_dirs=tuple(each or "." for each in folders if not each.startswith("/")),
         libraries=tuple(libraries),
     )
 
 
-def _of_packages(extension: Extension) -> Iterable[str]:
+def _of_packages(extension: Extension) -> Iterator[str]:
     for package in extension.packages:
         if package in OF_PACKAGES and not (package == "pybind11" and extension.kind != "other"):
             yield OF_PACKAGES[package]
 
 
-def _outside(extension: Extension) -> Iterable[str]:
+def _outside(extension: Extension) -> Iterator[str]:
     """Yield notes on headers, libraries and folders outside of the project."""
     for package in extension.packages:
         if package not in OF_PACKAGES:
@@ -392,7 +380,7 @@ def _outside(extension: Extension) -> Iterable[str]:
             yield f"the folder `{folder}` is outside the project: find the library with find_package() instead"
 
 
-def _libraries(names: Iterable[str]) -> Iterable[str]:
+def _libraries(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         if name in OF_CUDA:
             yield f"CUDA::{OF_CUDA[name]}"
@@ -400,8 +388,8 @@ def _libraries(names: Iterable[str]) -> Iterable[str]:
             yield name
 
 
-def _kept(flags: Iterable[str], leave: Callable[[str], None], *, standard: bool = False) -> Iterable[str]:
-    """Yield flags in CMake's form; a flag and its value are one item, so that CMake keeps them together.
+def _kept(flags: Iterable[str], notes: list[Note], *, standard: bool = False) -> Iterator[str]:
+    """Yield flags in CMake's form, note others; a flag and its value are one item, so that CMake keeps them together.
 
     With ``standard``, the flag of the language's standard is kept: the target does not link torch, which sets it.
     """
@@ -410,9 +398,9 @@ def _kept(flags: Iterable[str], leave: Callable[[str], None], *, standard: bool 
         flag = rest.pop(0)
         if flag in {"-gencode", "--generate-code", "-arch", "--gpu-architecture"} and rest:
             rest.pop(0)
-            leave("architectures of CUDA are the option `archs`")
+            notes.append(OF_ARCHS)
         elif flag.startswith(("-gencode=", "-arch=", "--generate-code=", "--gpu-architecture=")):
-            leave("architectures of CUDA are the option `archs`")
+            notes.append(OF_ARCHS)
         elif flag in {"--threads", "-t", "-rdc", "--relocatable-device-code", "-std", "--std"} and rest:
             rest.pop(0)
         elif flag.startswith(("-std=", "--std=")) and standard:
@@ -420,7 +408,7 @@ def _kept(flags: Iterable[str], leave: Callable[[str], None], *, standard: bool 
         elif flag.startswith(LEFT_OUT) or flag in {"-fPIC", "-w64", *RELOCATABLE} or _is_torchs(flag):
             continue
         elif flag in {"-march=native", "-mtune=native"}:
-            leave(f"`{flag}` makes code for the machine that builds, and a wheel runs on others")
+            notes.append(Note(f"`{flag}` makes code for the machine that builds, and a wheel runs on others"))
         elif rest and (flag in TAKES_VALUE or (flag.startswith("-") and not rest[0].startswith("-"))):
             yield f"SHELL:{flag} {rest.pop(0)}"
         else:
@@ -439,8 +427,4 @@ def _without(flags: Flags, common: Flags) -> Flags:
     return Flags(**{name: tuple(e for e in getattr(flags, name) if e not in getattr(common, name)) for name in _NAMES})
 
 
-_NAMES = ("macros", "cxx", "nvcc", "link", "link_dirs", "include_dirs", "libraries")
-
-
-def _path(path: str) -> str:
-    return path or "."
+_NAMES = tuple(each.name for each in fields(Flags))

@@ -130,12 +130,12 @@ def _short(value: object) -> str:
     return " ".join(str(value).split())[:60]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that ``setup.py`` does and that is not carried over; ``line`` is its line, 0 if unknown."""
 
-    line: int
     text: str
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

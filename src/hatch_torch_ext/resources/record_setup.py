@@ -6,6 +6,7 @@ noted with their line and do not happen. ``BACKEND`` is ``cpu`` or ``cuda``: the
 
 import ast
 import configparser
+import contextlib
 import glob
 import inspect
 import io
@@ -72,7 +73,7 @@ def for_all(keywords):
     found.update({name.replace("-", "_"): value for name, value in given.items() if value})
     for name, separator in SEPARATED.items():
         value = found.get(name) or []
-        parts = re.split(separator, value) if isinstance(value, str) else [os.fspath(each) for each in value]
+        parts = re.split(separator, value) if isinstance(value, str) else paths(value)
         found[name] = [each.strip() for each in parts if each.strip()]
     return found
 
@@ -91,6 +92,11 @@ def words(value):
     return shlex.split(value) if isinstance(value, str) else [str(each) for each in value or []]
 
 
+def paths(*lists):
+    """Return the paths of several lists as texts."""
+    return [os.fspath(each) for one in lists for each in one or []]
+
+
 def recorded(extension, common, package):
     """Return the declaration of one extension of ``ext_package``; ``common`` is what every one gets."""
     compiled = getattr(extension, "torch_ext_compile_args", None)
@@ -103,16 +109,14 @@ def recorded(extension, common, package):
     return {
         "name": "{}.{}".format(package, extension.name) if package else extension.name,
         "kind": getattr(extension, "torch_ext_kind", "other"),
-        "sources": [os.fspath(source) for source in extension.sources],
-        "include_dirs": [os.fspath(folder) for folder in [*extension.include_dirs, *common["include_dirs"]]],
+        "sources": paths(extension.sources),
+        "include_dirs": paths(extension.include_dirs, common["include_dirs"]),
         "define_macros": [*macros, *([name, "1"] for name in common["define"])],
         "undef_macros": [*extension.undef_macros, *common["undef"]],
-        "library_dirs": [os.fspath(folder) for folder in [*extension.library_dirs, *common["library_dirs"]]],
+        "library_dirs": paths(extension.library_dirs, common["library_dirs"]),
         "libraries": [*extension.libraries, *common["libraries"]],
-        "runtime_library_dirs": [
-            os.fspath(each) for each in [*(extension.runtime_library_dirs or []), *common["rpath"]]
-        ],
-        "extra_objects": [os.fspath(each) for each in [*extension.extra_objects, *common["link_objects"]]],
+        "runtime_library_dirs": paths(extension.runtime_library_dirs, common["rpath"]),
+        "extra_objects": paths(extension.extra_objects, common["link_objects"]),
         "cxx": words(flags.get("cxx")),
         "nvcc": words(flags.get("nvcc")),
         "link": words(extension.extra_link_args),
@@ -261,58 +265,59 @@ def setup(*args, **keywords):
     raise Done
 
 
+@contextlib.contextmanager
+def aside():
+    """Run what setuptools or the project computes; failures, warnings and notes do not count."""
+    before = list(notes)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (Exception, SystemExit):
+        pass
+    finally:
+        notes[:] = before
+
+
+def distribution(extensions, **more):
+    """Return a distribution of setuptools with these extensions."""
+    from setuptools.dist import Distribution
+
+    given = {"script_name": SETUP, "name": "recorded", "version": "0", "ext_modules": extensions}
+    return Distribution(dict(given, **more))
+
+
 def wheel_command(keywords, extensions):
     """Return the command that makes the wheel, as the author configures it; None where it cannot be made ready.
 
     Its options come from setup.cfg, pyproject.toml, the arguments of ``setup()`` or a command of the project.
     """
-    from setuptools.dist import Distribution
-
-    before = list(notes)
-    given = {"script_name": SETUP, "name": "recorded", "version": "0", "ext_modules": extensions}
     commands = keywords.get("cmdclass") or {}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            made = Distribution(dict(given, options=keywords.get("options") or {}))
-            made.cmdclass = {name: commands[name] for name in ("bdist_wheel",) if name in commands}
-            made.parse_config_files(ignore_option_errors=True)
-            command = made.get_command_obj("bdist_wheel")
-            command.ensure_finalized()
-    except (Exception, SystemExit):
-        command = None
-    notes[:] = before
-    return command
+    with aside():
+        made = distribution(extensions, options=keywords.get("options") or {})
+        made.cmdclass = {name: commands[name] for name in ("bdist_wheel",) if name in commands}
+        made.parse_config_files(ignore_option_errors=True)
+        command = made.get_command_obj("bdist_wheel")
+        command.ensure_finalized()
+        return command
+    return None
 
 
 def tag(command):
     """Return Python and ABI of the tag that the author gives to the wheel, as ``cp39-abi3``; "" if he gives none."""
-    before = list(notes)
     found = "{}-abi3".format(command.py_limited_api) if command.py_limited_api else ""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = "-".join(command.get_tag()[:2])  # refuses what the Python of the recording could not run
-    except (Exception, SystemExit):
-        pass
-    notes[:] = before
+    with aside():
+        found = "-".join(command.get_tag()[:2])  # refuses what the Python of the recording could not run
     own = "cp{}{}".format(*sys.version_info)
     return "" if found == "{0}-{0}".format(own) else found
 
 
 def run_command(commands, extensions):
     """Run the project's own ``build_ext``, whose programs do nothing, to learn what it gives to CMake."""
-    from setuptools.dist import Distribution
-
-    before = list(notes)
-    try:
-        given = {"script_name": SETUP, "name": "recorded", "version": "0", "ext_modules": extensions}
-        command = commands["build_ext"](Distribution(given))
+    with aside():  # it looks for what the programs did not make
+        command = commands["build_ext"](distribution(extensions))
         command.ensure_finalized()
         command.run()
-    except (Exception, SystemExit):
-        pass  # it looks for what the programs did not make
-    notes[:] = before
 
 
 def added_to_version():
