@@ -265,7 +265,10 @@ def test_a_project_that_sets_the_install_prefix(make: Make) -> None:
 
 @pytest.mark.performs("or import it from")
 def test_python_files_beside_the_package(make: Make) -> None:
-    """A package that CMake installs into site-packages under another name goes inside of the package, with a note."""
+    """A package that CMake installs into site-packages under another name goes inside of the package, with a note.
+
+    The install rules tell it before anything is compiled.
+    """
     rule = """
 find_package(Python REQUIRED COMPONENTS Interpreter)
 install(DIRECTORY other DESTINATION ${Python_SITEARCH})
@@ -273,13 +276,18 @@ install(FILES mine.py DESTINATION ${Python_SITEARCH}/my_pkg)
 """
     files = {"csrc/other/__init__.py": "", "csrc/mine.py": "", "src/my_pkg/__init__.py": INIT}
     project = make({**files, "csrc/CMakeLists.txt": CMAKE + rule})
-    done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
-    assert done.returncode == 0, said(done)
-    assert (
+    source = project.root / "csrc" / "plain.c"
+    code = source.read_text(encoding="utf-8")
+    note = (
         "CMake installs other/__init__.py into site-packages, beside `my_pkg`, and the wheel has it in `my_pkg`: "
         '`import other` does not find it. If that is the package, name it: `package = "other"`. Else let hatchling '
         "install it, by `packages` of `[tool.hatch.build.targets.wheel]`, or import it from `my_pkg`"
-    ) in said(done)
+    )
+    for text, status in (("#error no\n", 1), (code, 0)):
+        source.write_text(text, encoding="utf-8")
+        done = project.build(HATCH_TORCH_EXT_ONLY="*2.8*")
+        assert done.returncode == status, said(done)
+        assert note in said(done)
     assert {"my_pkg/other/__init__.py", "my_pkg/mine.py"} < set(names(project))
     file = project.root / "csrc" / "CMakeLists.txt"
     file.write_text(file.read_text(encoding="utf-8").replace("install(DIRECTORY other", "# "), encoding="utf-8")

@@ -147,7 +147,10 @@ def _steps(run: _Runner, turn: Turn, before: Mapping[Path, buildfolder.State]) -
     if not reply.rules and not failures.installs_while_compiling(setup.config.source):
         # Reported before the minutes that compiling takes.
         raise CompileError(entry.name, failures.nothing_installed(setup, reply))
-    run.check_plan(entry.name, replies.install_plan(setup, reply))
+    plan, package_name = replies.install_plan(setup, reply), setup.config.package
+    run.check_plan(entry.name, plan)
+    if beside := failures.beside_the_package((place for place, _ in plan.files), package_name):
+        run.report(beside)
     if outside := ninja.outside(setup, run.env):
         turn.by_itself()
         ninja.forget(setup.build, outside)  # another entry's would pass for this entry's own
@@ -155,6 +158,8 @@ def _steps(run: _Runner, turn: Turn, before: Mapping[Path, buildfolder.State]) -
         run.report(threads)
     run.compile()
     _install(run, reply)
+    if not beside and (beside := failures.beside_the_package(buildfolder.contents(setup.prefix), package_name)):
+        run.report(beside)  # of files that Ninja makes, or code installs
     return reply
 
 

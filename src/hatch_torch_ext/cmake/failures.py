@@ -14,7 +14,7 @@ from hatch_torch_ext.base.errors import CompileError
 from hatch_torch_ext.facts import project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hatch_torch_ext.cmake.replies import Reply
     from hatch_torch_ext.values import Setup
@@ -357,6 +357,24 @@ def nothing_installed(setup: Setup, reply: Reply) -> str:
         "  find_package(Torch REQUIRED)\n  add_library(my_ops SHARED my_ops.cpp)\n"
         "  target_link_libraries(my_ops PRIVATE torch)\n"
         f"  install(TARGETS my_ops LIBRARY DESTINATION .)\nThe whole log is {log}"
+    )
+
+
+def beside_the_package(installed: Iterable[str], package: str) -> str | None:
+    """Return what is said of Python files that CMake installs into site-packages, but not into the package."""
+    folder = f"{package.replace('.', '/')}/"
+    places = filter(None, map(project.below_site, installed))
+    beside = sorted(place for place in places if place.endswith(".py") and not place.startswith(folder))
+    if not beside:
+        return None
+    name = beside[0].partition("/")[0].removesuffix(".py")
+    let = "Let"
+    if f"{name}/__init__.py" in beside:
+        let = f'If that is the package, name it: `package = "{name}"`. Else let'
+    return (
+        f"CMake installs {escape.few(beside, 1)} into site-packages, beside `{package}`, and the wheel "
+        f"has it in `{package}`: `import {name}` does not find it. {let} hatchling install it, by `packages` of "
+        f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
     )
 
 

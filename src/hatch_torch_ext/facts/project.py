@@ -50,6 +50,13 @@ def cmake_files(source: Path) -> Iterator[Path]:
                 yield path
 
 
+def below_site(path: str) -> str | None:
+    """Return the place of an installed file below Python's folder of packages, None if it is in none."""
+    parts = path.split("/")
+    site = next((at for at, part in enumerate(parts[:-1]) if part in {"site-packages", "dist-packages"}), None)
+    return None if site is None else "/".join(parts[site + 1 :])
+
+
 def is_compiled(name: str) -> bool:
     """Return whether compilers, CMake or generators read files of this name, wherever in a project they are."""
     return name == "CMakeLists.txt" or os.path.splitext(name)[1].lower() in COMPILED  # noqa: PTH122 -- thousands

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from hatch_torch_ext import elf
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import RepairError
-from hatch_torch_ext.facts import content
+from hatch_torch_ext.facts import content, project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values import InstallTree, Setup
 
 _TRIPLET = re.compile(r"(x86_64|aarch64)-linux-(gnu|musl)")
-_SITE = ("site-packages", "dist-packages")
 _TRANSPARENT = ("lib", "lib64", "bin")
 
 
@@ -121,39 +120,11 @@ def read(setup: Setup, tree: InstallTree, *, report: Callable[[str], None]) -> C
             f"{link} is left out: it is a link to a folder, which no wheel can hold. Where it is needed, install the "
             "folder under both names"
         )
-    if beyond := sorted(place for place in map(_beside_package(package), tree.files) if place):
-        report(_about_beyond(beyond, package))
     return Contents(
         binaries=tuple(binary for _, binary in sorted(binaries.items())),
         data=tuple(sorted(data.items())),
         variant_data=tuple(sorted(beside.items())),
     )
-
-
-def _about_beyond(beyond: list[str], package: str) -> str:
-    """Return what is said of files in site-packages that are outside of the package."""
-    name = beyond[0].partition("/")[0].removesuffix(".py")
-    let = "Let"
-    if f"{name}/__init__.py" in beyond:
-        let = f'If that is the package, name it: `package = "{name}"`. Else let'
-    return (
-        f"CMake installs {escape.few(beyond, 1)} into site-packages, beside `{package}`, and the wheel "
-        f"has it in `{package}`: `import {name}` does not find it. {let} hatchling install it, by `packages` of "
-        f"`[tool.hatch.build.targets.wheel]`, or import it from `{package}`"
-    )
-
-
-def _beside_package(package: str) -> Callable[[str], str]:
-    """Return a function from a file to its place in site-packages, if it is there and outside of the package."""
-    folder = package.replace(".", "/") + "/"
-
-    def beside(relative: str) -> str:
-        parts = PurePosixPath(relative).parts
-        site = next((number for number, part in enumerate(parts[:-1]) if part in _SITE), None)
-        place = "/".join(parts[site + 1 :]) if site is not None else ""
-        return "" if place.startswith(folder) or not place.endswith(".py") else place
-
-    return beside
 
 
 def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
@@ -184,11 +155,7 @@ def _files(entry: str, tree: InstallTree) -> Iterator[tuple[Path, list[str]]]:
 
 def fold(relative: str, package: str, *, transparent: bool = False) -> str:
     """Return the place in the package: a leading site-packages and the package's own path are removed."""
-    parts = list(PurePosixPath(relative).parts)
-    for number, part in enumerate(parts[:-1]):
-        if part in _SITE:
-            parts = parts[number + 1 :]
-            break
+    parts = list(PurePosixPath(project.below_site(relative) or relative).parts)
     names = package.split(".")
     for _ in range(2):
         if transparent and len(parts) > 1 and parts[0] in _TRANSPARENT:
