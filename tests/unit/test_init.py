@@ -20,7 +20,6 @@ from hatch_torch_ext.init import (
     imports,
     migrating,
     packing,
-    project,
     pyproject,
     recording,
     served,
@@ -478,8 +477,8 @@ def test_a_version_that_is_read(existing: str, metadata: dict[str, Any], written
     found, _ = joined(tmp_path, recorded(extension()), src__pkg__about_py="", VERSION="5.6\n")
     (tmp_path / "src" / "pkg" / "about.py").write_text("__version__: str = '3.4'\n", encoding="utf-8")
     existing = f'[project]\nname = "p"\ndynamic = ["version"]\n{existing}\n'
-    assert project.versioned(existing, metadata, tmp_path)
-    assert not project.versioned('[project]\nname = "p"\ndynamic = ["version"]\n', {}, tmp_path)
+    assert pyproject.versioned(existing, metadata, tmp_path)
+    assert not pyproject.versioned('[project]\nname = "p"\ndynamic = ["version"]\n', {}, tmp_path)
     tables = written_tables(tmp_path, metadata, found, existing=existing)
     assert tables["project"] == {"name": "p", "dynamic": ["dependencies", "version"]}
     asked = tables["tool"]["hatch"]["version"]
@@ -936,7 +935,7 @@ def test_what_setuptools_adds_to_the_metadata(tmp_path: Path) -> None:
     for name in ("LICENSE", "AUTHORS", "NOTICE.txt"):
         (tmp_path / name).write_text("", encoding="utf-8")
     metadata = {"name": "pkg", "url": "https://a.example", "download_url": "https://b.example"}
-    table = project.table(metadata, tmp_path)
+    table = pyproject.project_table(metadata, tmp_path)
     assert table["license-files"] == ["AUTHORS", "LICENSE", "NOTICE.txt"]
     addresses = {"Homepage": "https://a.example", "Download": "https://b.example"}
     assert table["urls"] == addresses
@@ -1077,7 +1076,7 @@ def test_a_version_that_setup_cfg_reads_stays_in_its_file(said: str, table: obje
     written = written_tables(tmp_path, metadata, ())
     assert written["tool"]["hatch"].get("version") == table
     assert written["project"].get("version") == (None if table else "1.2")
-    assert project.computed(metadata, tmp_path) == ("1.2" if table else None)
+    assert pyproject.computed(metadata, tmp_path) == ("1.2" if table else None)
 
 
 def test_the_matrix_has_a_script_for_the_projects_own_tests(tmp_path: Path) -> None:
@@ -1111,7 +1110,7 @@ def test_a_version_that_setup_reads_itself(
     folders = {"package_dir": {"": "src"}} if name.startswith("src") else {}
     metadata = {"name": "pkg", "version": "1.2.dev0", "packages": ["pkg"], **folders}
     expected = {} if pattern is None else {"path": name, **pattern}
-    assert project.version(tomlkit.document(), metadata, tmp_path) == expected
+    assert pyproject.version_table(tomlkit.document(), metadata, tmp_path) == expected
 
 
 def test_a_version_of_versioneer_is_reported_once(tmp_path: Path) -> None:

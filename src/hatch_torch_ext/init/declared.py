@@ -85,9 +85,12 @@ class Declared:
 
     @property
     def version_file(self) -> tuple[str, str] | None:
-        """Return the Python file with the version that ``setup.py`` writes on every machine, and its template."""
-        written = {each.version_file for each in self.recordings}
-        return written.pop() if len(written) == 1 else None
+        """Return the Python file in which ``setup.py`` writes the version, and hatchling's template of its text."""
+        version = str(self.metadata.get("version"))
+        for name, text in sorted(set.intersection(*({*each.made} for each in self.recordings))):
+            if (match := pyproject.OF_HATCH.search(text)) is not None and match["version"] == version:
+                return name, text.replace("{", "{{").replace("}", "}}").replace(version, "{version}")
+        return None
 
 
 def of(root: Path, cpu: Recording | None, cuda: Recording | None) -> Declared:

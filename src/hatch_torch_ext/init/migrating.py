@@ -17,7 +17,6 @@ from hatch_torch_ext.init import (
     declared,
     imports,
     keeping,
-    project,
     pyproject,
     recording,
     served,
@@ -213,17 +212,17 @@ def _about_the_version(contents: pyproject.Contents, tables: str, recorded: Iter
     ``recorded`` are notes of the recordings, which tell of versioneer.
     """
     root, existing, metadata = contents.root, contents.existing, contents.metadata
-    if not project.versioned(existing, metadata, root):
+    if not pyproject.versioned(existing, metadata, root):
         yield Note("setup() names no version: 0.1.0 is written; for versions out of tags, see hatch-vcs")
     elif any("versioneer" in each.text for each in recorded):
         pass
-    elif (now := project.computed(metadata, root)) and f'version = "{now}"' in tables:
+    elif (now := pyproject.computed(metadata, root)) and f'version = "{now}"' in tables:
         text = (
             f"setup.py computes the version, and {now}, which it gives now, is written: if a file has it, name that "
             'file as `path` in `[tool.hatch.version]`, and move "version" from `[project]` to its `dynamic`'
         )
         yield Note(text)
-    for name in project.scm_options(tomlkit.parse(existing or ""), metadata)[1]:
+    for name in pyproject.scm_options(tomlkit.parse(existing or ""), metadata)[1]:
         yield Note(f"the option `{name}` of setuptools-scm is code, and versions are made without it")
 
 

@@ -18,7 +18,7 @@ from hatch_torch_ext.base import process, resources, untrusted, uv
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.cmake import failures
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.init import project, texts
+from hatch_torch_ext.init import texts
 from hatch_torch_ext.init.texts import Note
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class Recording:
     """The same of the first CMake that ``setup.py``, or a command of its own, runs."""
     stamps: tuple[tuple[str, str], ...] = ()
     """Python files that ``setup.py`` writes with torch's version in them, and their text, with ``VERSION`` for it."""
-    version_file: tuple[str, str] | None = None
-    """The new Python file in which ``setup.py`` writes the project's version, and its text, with ``{version}``."""
+    made: tuple[tuple[str, str], ...] = ()
+    """The other Python files that ``setup.py`` writes and that are not in the project, and their text."""
     printed: str = ""
     """The end of what ``setup.py`` prints."""
     tag: str = ""
@@ -235,19 +235,18 @@ def _record(setup: _Setup, backend: str, scratch: Path) -> Recording | Note:
     if backend == "cuda" and ARCHS in answer.get("read", []):
         notes.append(Note(READS_ARCHS.format(f"with {ANY_ARCH} in it" if ARCHS in more else "without it")))
     places = (str(TORCH), str(scratch), str(setup.python.parent.parent))
-    metadata = _inside(answer["metadata"], copy)
     stamps = dict(_stamps(copy, written, str(answer.get("torch", ""))))
-    new = (name for name in written if name not in stamps and not (setup.root / name).exists())
+    made = (name for name in written if name.endswith(".py") and not (setup.root / name).exists())
     return Recording(
         extensions=tuple(_extension(each, copy) for each in answer["extensions"]),
-        metadata=metadata,
+        metadata=_inside(answer["metadata"], copy),
         notes=tuple(notes),
         variables=tuple(answer.get("variables", [])),
         packed=None if answer.get("packed") is None else tuple(_packed(answer["packed"], setup.root, copy)),
         cmake=_cmake(answer.get("cmake"), copy, places),
         commanded=_cmake(answer.get("commanded"), copy, places),
         stamps=tuple(stamps.items()),
-        version_file=next(_version_files(copy, new, str(metadata.get("version"))), None),
+        made=tuple((name, _text(copy / name)) for name in made if name not in stamps),
         printed=str(answer.get("printed", "")),
         tag=str(answer.get("tag", "")),
     )
@@ -288,17 +287,13 @@ def _stamps(copy: Path, written: Iterable[str], version: str) -> Iterator[tuple[
     """Yield the Python files that have torch's version in them, and their text with ``VERSION`` in its place."""
     for name in written:
         if name.endswith(".py") and version:
-            text = (copy / name).read_text(encoding="utf-8", errors="replace")
+            text = _text(copy / name)
             if version.partition("+")[0] in text:
                 yield name, text.replace(version, VERSION).replace(version.partition("+")[0], VERSION)
 
 
-def _version_files(copy: Path, written: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
-    """Yield the Python files that have the project's version, and the templates of hatchling's hook ``version``."""
-    for name in written:
-        text = (copy / name).read_text(encoding="utf-8", errors="replace") if name.endswith(".py") else ""
-        if (match := project.OF_HATCH.search(text)) is not None and match["version"] == version:
-            yield name, text.replace("{", "{{").replace("}", "}}").replace(version, "{version}")
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _cmake(fields: Mapping[str, Any] | None, copy: Path, places: Sequence[str]) -> dict[str, Any] | None:
