@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,205 +114,198 @@ class Machine:
         )
 
 
-@dataclass
-class _Draft:
-    """A machine while it is being read."""
-
-    driver: str | None = None
-    supported: Version | None = None
-    gpus: list[Gpu] = field(default_factory=list)
-    source: str | None = None
-    problems: list[str] = field(default_factory=list)
-
-    def say(self, source: str, *, driver: str | None = None, supported: Version | None = None) -> None:
-        """Record a source's answer; the first answer counts."""
-        if driver and self.driver is None:
-            self.driver, self.source = driver, self.source or source
-        if supported and self.supported is None:
-            self.supported, self.source = supported, self.source or source
-
-
 def read(environ: Mapping[str, str], *, root: Path = Path("/"), timeout: float = TIMEOUT) -> Machine:
     """Read this machine; ``sys`` and ``proc`` are below ``root``.
 
     Raises ``ConfigurationError`` for an invalid override.
     """
-    wsl = "microsoft" in _text(root / "proc/version").lower()
-    draft = _Draft()
-    others: tuple[OtherGpu, ...] = ()
-    amd: tuple[str, ...] = ()
-    if not _override(draft, environ):
-        _nvml(draft, environ, timeout)
-        _libcuda(draft, environ, timeout)
-        _kernel(draft, root)
-        if draft.driver is None or not draft.gpus:
-            _smi(draft, environ, timeout, wsl=wsl)
-        others, amd = _others(root, timeout, draft)
+    reading = _Reading(environ, root, timeout)
+    if not reading.override():
+        reading.nvml()
+        reading.libcuda()
+        reading.kernel()
+        if reading.driver is None or not reading.gpus:
+            reading.smi()
+        reading.others()
     return Machine(
         system=sys.platform,
         machine=platform.machine(),
-        driver=draft.driver,
-        supported=draft.supported,
-        gpus=_visible(draft, environ.get("CUDA_VISIBLE_DEVICES")),
-        others=others,
-        amd=amd,
-        source=draft.source,
-        wsl=wsl,
-        problems=tuple(draft.problems),
+        driver=reading.driver,
+        supported=reading.supported,
+        gpus=reading.with_visibility(),
+        others=reading.other_gpus,
+        amd=reading.amd,
+        source=reading.source,
+        wsl=reading.wsl,
+        problems=tuple(reading.problems),
     )
 
 
-def _override(draft: _Draft, environ: Mapping[str, str]) -> bool:
-    value = environ.get(DRIVER, "").strip()
-    if not value:
-        return False
-    if value.lower() in {"none", "cpu"}:
+class _Reading:
+    """A machine while it is read: each method asks one source, and the first answer to a question counts."""
+
+    def __init__(self, environ: Mapping[str, str], root: Path, timeout: float) -> None:
+        self._environ, self._root, self._timeout = environ, root, timeout
+        self.wsl = "microsoft" in _text(root / "proc/version").lower()
+        self.driver: str | None = None
+        self.supported: Version | None = None
+        self.source: str | None = None
+        self.gpus: list[Gpu] = []
+        self.other_gpus: tuple[OtherGpu, ...] = ()
+        self.amd: tuple[str, ...] = ()
+        self.problems: list[str] = []
+
+    def _say(self, source: str, *, driver: str | None = None, supported: Version | None = None) -> None:
+        if driver and self.driver is None:
+            self.driver, self.source = driver, self.source or source
+        if supported and self.supported is None:
+            self.supported, self.source = supported, self.source or source
+
+    def override(self) -> bool:
+        """Read the variable; return whether it is set."""
+        value = self._environ.get(DRIVER, "").strip()
+        if not value:
+            return False
+        if value.lower() in {"none", "cpu"}:
+            return True
+        if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", value):
+            raise ConfigurationError(
+                [f"{DRIVER} is {value[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."]
+            )
+        self._say(DRIVER, supported=drivers.numbers(value))
         return True
-    if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", value):
-        raise ConfigurationError([f"{DRIVER} is {value[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."])
-    draft.say(DRIVER, supported=drivers.numbers(value))
-    return True
 
-
-def _ask(what: str, environ: Mapping[str, str], timeout: float, draft: _Draft) -> dict[str, object]:
-    """Run the probe. A missing or invalid answer is recorded as a problem, and is not an error."""
-    library = {"nvml": "libnvidia-ml.so.1 (NVML)", "cuda": "libcuda.so.1"}[what]
-    keep = {name: environ.get(name) for name in ("LD_LIBRARY_PATH",)}
-    try:
-        done = process.run(
-            [sys.executable, "-I", "-S", PROBE, what], timeout=timeout, env_changes=keep, check=False, limit=OUTPUT
-        )
-        answer = untrusted.json(done.stdout) if done.returncode == 0 else None
-    except TooMuchOutputError:
-        answer = None
-    except ProcessError:
-        draft.problems.append(f"{library} did not answer within {timeout:g} s: the NVIDIA driver hangs")
-        return {}
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        draft.problems.append(f"{library} crashes the process that asks it: the NVIDIA driver is broken")
-        return {}
-    if "error" in answer:
-        draft.problems.append(f"{library} answers with error {answer['error']}: the NVIDIA driver does not work")
-    return answer
-
-
-def _nvml(draft: _Draft, environ: Mapping[str, str], timeout: float) -> None:
-    answer = _ask("nvml", environ, timeout, draft)
-    if not answer or "missing" in answer:
-        return
-    # NVML reports what the kernel driver supports; libcuda may be newer (cuda-compat), so it is read next.
-    draft.say("NVML", driver=_string(answer.get("driver")))
-    devices = answer.get("devices")
-    for device in devices if isinstance(devices, list) else []:
-        capability = device.get("capability")
-        draft.gpus.append(
-            Gpu(
-                index=int(device["index"]),
-                name=_string(device.get("name")),
-                uuid=_string(device.get("uuid")),
-                capability=(int(capability[0]), int(capability[1])) if capability else None,
-                mig=bool(device.get("mig")),
-                error=device.get("error"),
-            )
-        )
-        if device.get("error"):
-            draft.problems.append(f"GPU {device['index']} answers with error {device['error']}")
-
-
-def _libcuda(draft: _Draft, environ: Mapping[str, str], timeout: float) -> None:
-    version = _ask("cuda", environ, timeout, draft).get("supported")
-    if isinstance(version, int) and version > 0:
-        draft.say("libcuda", supported=(version // 1000, version % 1000 // 10))
-
-
-def _kernel(draft: _Draft, root: Path) -> None:
-    draft.say("/sys/module/nvidia/version", driver=_version(_text(root / "sys/module/nvidia/version")))
-    # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 …": the version has blanks around it
-    line = _text(root / "proc/driver/nvidia/version").partition("\n")[0]
-    draft.say("/proc/driver/nvidia/version", driver=_version(line))
-
-
-def _smi(draft: _Draft, environ: Mapping[str, str], timeout: float, *, wsl: bool) -> None:
-    names = ("nvidia-smi", *(("nvidia-smi.exe", "/usr/lib/wsl/lib/nvidia-smi") if wsl else ()))
-    for name in names:
-        program = shutil.which(name, path=environ.get("PATH"))
-        if program is None:
-            continue
-        query = ["--query-gpu=index,driver_version,compute_cap,name,uuid", "--format=csv,noheader"]
+    def _ask(self, what: str) -> dict[str, object]:
+        """Run the probe. A missing or invalid answer is recorded as a problem, and is not an error."""
+        library = {"nvml": "libnvidia-ml.so.1 (NVML)", "cuda": "libcuda.so.1"}[what]
+        keep = {"LD_LIBRARY_PATH": self._environ.get("LD_LIBRARY_PATH")}
+        command: list[str | Path] = [sys.executable, "-I", "-S", PROBE, what]
         try:
-            done = process.run([program, *query], timeout=timeout, check=False, limit=OUTPUT)
-        except TooMuchOutputError:
-            draft.problems.append(f"{name} prints more than {OUTPUT >> 20} MB: its answer is ignored")
-            continue
+            done = process.run(command, timeout=self._timeout, env_changes=keep, check=False, limit=OUTPUT)
+            answer = untrusted.json(done.stdout) if done.returncode == 0 else None
+        except (TooMuchOutputError, ValueError):
+            answer = None
         except ProcessError:
-            draft.problems.append(f"{name} did not answer within {timeout:g} s: the NVIDIA driver hangs")
-            continue
-        if done.returncode:
-            first = next(iter(f"{done.stdout}\n{done.stderr}".strip().splitlines()), "")
-            draft.problems.append(f"{name} fails: {_printable(first)}")
-            continue
-        _rows(draft, name, done.stdout)
-        return
+            self.problems.append(f"{library} did not answer within {self._timeout:g} s: the NVIDIA driver hangs")
+            return {}
+        if not isinstance(answer, dict):
+            self.problems.append(f"{library} crashes the process that asks it: the NVIDIA driver is broken")
+            return {}
+        if "error" in answer:
+            self.problems.append(f"{library} answers with error {answer['error']}: the NVIDIA driver does not work")
+        return answer
 
-
-def _rows(draft: _Draft, name: str, text: str) -> None:
-    found = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 5 or not re.fullmatch("[0-9]{1,4}", cells[0]):  # noqa: PLR2004 - the requested fields
-            continue
-        draft.say(name, driver=_version(cells[1]))
-        capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", cells[2])
-        found.append(
-            Gpu(
-                index=int(cells[0]),
-                name=_printable(cells[3]),
-                uuid=_printable(cells[4]),
-                capability=(int(capability[1]), int(capability[2])) if capability else None,
+    def nvml(self) -> None:
+        """Ask NVML. It reports what the kernel driver supports; libcuda may be newer (cuda-compat), so it is next."""
+        answer = self._ask("nvml")
+        if not answer or "missing" in answer:
+            return
+        self._say("NVML", driver=_string(answer.get("driver")))
+        devices = answer.get("devices")
+        for device in devices if isinstance(devices, list) else []:
+            capability = device.get("capability")
+            self.gpus.append(
+                Gpu(
+                    index=int(device["index"]),
+                    name=_string(device.get("name")),
+                    uuid=_string(device.get("uuid")),
+                    capability=(int(capability[0]), int(capability[1])) if capability else None,
+                    mig=bool(device.get("mig")),
+                    error=device.get("error"),
+                )
             )
-        )
-    if not draft.gpus:
-        draft.gpus += found
+            if device.get("error"):
+                self.problems.append(f"GPU {device['index']} answers with error {device['error']}")
 
+    def libcuda(self) -> None:
+        """Ask libcuda."""
+        version = self._ask("cuda").get("supported")
+        if isinstance(version, int) and version > 0:
+            self._say("libcuda", supported=(version // 1000, version % 1000 // 10))
 
-def _visible(draft: _Draft, value: str | None) -> tuple[Gpu, ...]:
-    """Apply CUDA_VISIBLE_DEVICES as CUDA does: indexes or prefixes of UUIDs, up to the first that matches no GPU."""
-    gpus = draft.gpus
-    if value is None:
-        return tuple(gpus)
-    chosen: set[int] = set()
-    for part in (each.strip() for each in value.split(",")):
-        if part.startswith("MIG-"):
-            matches = [gpu.index for gpu in gpus if gpu.mig]
-        elif part.startswith("GPU-"):
-            matches = [gpu.index for gpu in gpus if (gpu.uuid or "").startswith(part)]
-        else:
-            matches = [gpu.index for gpu in gpus if part.isascii() and part.isdigit() and gpu.index == int(part[:9])]
-        if not matches:
-            break
-        chosen.update(matches)
-    if gpus and not chosen:
-        draft.problems.append(f"CUDA_VISIBLE_DEVICES={_printable(value)!r} hides every GPU")
-    return tuple(replace(gpu, visible=gpu.index in chosen) for gpu in gpus)
+    def kernel(self) -> None:
+        """Read the kernel's files."""
+        self._say("/sys/module/nvidia/version", driver=_version(_text(self._root / "sys/module/nvidia/version")))
+        # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 …": the version has blanks around it
+        line = _text(self._root / "proc/driver/nvidia/version").partition("\n")[0]
+        self._say("/proc/driver/nvidia/version", driver=_version(line))
 
+    def smi(self) -> None:
+        """Ask nvidia-smi, where the others left a question."""
+        query = ["--query-gpu=index,driver_version,compute_cap,name,uuid", "--format=csv,noheader"]
+        for name in ("nvidia-smi", *(("nvidia-smi.exe", "/usr/lib/wsl/lib/nvidia-smi") if self.wsl else ())):
+            program = shutil.which(name, path=self._environ.get("PATH"))
+            if program is None:
+                continue
+            try:
+                done = process.run([program, *query], timeout=self._timeout, check=False, limit=OUTPUT)
+            except TooMuchOutputError:
+                self.problems.append(f"{name} prints more than {OUTPUT >> 20} MB: its answer is ignored")
+                continue
+            except ProcessError:
+                self.problems.append(f"{name} did not answer within {self._timeout:g} s: the NVIDIA driver hangs")
+                continue
+            if done.returncode:
+                first = next(iter(f"{done.stdout}\n{done.stderr}".strip().splitlines()), "")
+                self.problems.append(f"{name} fails: {_printable(first)}")
+                continue
+            self._rows(name, done.stdout)
+            return
 
-def _others(root: Path, timeout: float, draft: _Draft) -> tuple[tuple[OtherGpu, ...], tuple[str, ...]]:
-    """Return the GPUs of other vendors, and the architectures of AMD's."""
-    if not (root / "sys/bus/pci/devices").is_dir():
-        return (), ()
-    try:
-        done = process.run([sys.executable, "-I", "-S", PROBE, "kernel", root], timeout=timeout, limit=OUTPUT)
-        answer = untrusted.json(done.stdout)
-        others = tuple(OtherGpu(vendor=each["vendor"], name=_printable(each["name"])) for each in answer["devices"])
-        return others, tuple(map(str, answer["architectures"]))
-    except ProcessError:
-        files = "/sys/bus/pci and /sys/class/kfd"
-        draft.problems.append(f"the kernel's files about GPUs ({files}) were not read within {timeout:g} s")
-    except (ValueError, KeyError, TypeError):
-        pass
-    return (), ()
+    def _rows(self, name: str, text: str) -> None:
+        found = []
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.split(",")]
+            if len(cells) != 5 or not re.fullmatch("[0-9]{1,4}", cells[0]):  # noqa: PLR2004 - the requested fields
+                continue
+            self._say(name, driver=_version(cells[1]))
+            capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", cells[2])
+            found.append(
+                Gpu(
+                    index=int(cells[0]),
+                    name=_printable(cells[3]),
+                    uuid=_printable(cells[4]),
+                    capability=(int(capability[1]), int(capability[2])) if capability else None,
+                )
+            )
+        if not self.gpus:
+            self.gpus += found
+
+    def others(self) -> None:
+        """Read the GPUs of other vendors, and the architectures of AMD's."""
+        if not (self._root / "sys/bus/pci/devices").is_dir():
+            return
+        command: list[str | Path] = [sys.executable, "-I", "-S", PROBE, "kernel", self._root]
+        try:
+            answer = untrusted.json(process.run(command, timeout=self._timeout, limit=OUTPUT).stdout)
+            gpus = [OtherGpu(vendor=each["vendor"], name=_printable(each["name"])) for each in answer["devices"]]
+            self.amd, self.other_gpus = tuple(map(str, answer["architectures"])), tuple(gpus)
+        except ProcessError:
+            files = "/sys/bus/pci and /sys/class/kfd"
+            self.problems.append(f"the kernel's files about GPUs ({files}) were not read within {self._timeout:g} s")
+        except (ValueError, KeyError, TypeError):
+            pass
+
+    def with_visibility(self) -> tuple[Gpu, ...]:
+        """Apply CUDA_VISIBLE_DEVICES as CUDA does: indexes or prefixes of UUIDs, up to one that matches no GPU."""
+        value = self._environ.get("CUDA_VISIBLE_DEVICES")
+        if value is None:
+            return tuple(self.gpus)
+        chosen: set[int] = set()
+        for part in (each.strip() for each in value.split(",")):
+            if part.startswith("MIG-"):
+                matches = [gpu.index for gpu in self.gpus if gpu.mig]
+            elif part.startswith("GPU-"):
+                matches = [gpu.index for gpu in self.gpus if (gpu.uuid or "").startswith(part)]
+            else:
+                is_number = part.isascii() and part.isdigit()
+                matches = [gpu.index for gpu in self.gpus if is_number and gpu.index == int(part[:9])]
+            if not matches:
+                break
+            chosen.update(matches)
+        if self.gpus and not chosen:
+            self.problems.append(f"CUDA_VISIBLE_DEVICES={_printable(value)!r} hides every GPU")
+        return tuple(replace(gpu, visible=gpu.index in chosen) for gpu in self.gpus)
 
 
 def usable_cuda(machine: Machine, versions: Sequence[str]) -> tuple[str, ...]:
