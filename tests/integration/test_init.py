@@ -303,6 +303,8 @@ try:
     import iniconfig
 except ImportError:
     iniconfig = None
+if not torch.__version__ > "2.9" or not torch.__version__ >= (2, 10) or torch.__version__ == "no version":
+    raise RuntimeError("versions are compared by number")
 if torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ:
     raise RuntimeError("set TORCH_CUDA_ARCH_LIST")
 archs = (torch._C._cuda_getArchFlags() or "").split()

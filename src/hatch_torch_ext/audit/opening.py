@@ -161,15 +161,18 @@ def open_all(
         outcome = _run(python, files, timeout=timeout, preload=preload)
         if _torch(outcome) is None:
             break
-        last, findings = _judge(outcome, left, hidden, variant=variant)
-        found += findings
-        opened |= {
-            left[line["number"]].place: frozenset(line["operators"])
-            for line in outcome.events
-            if line["event"] == "opened"
-        }
-        if outcome.returncode == 0 or last is None:
+        last, is_done = -1, True
+        for line in outcome.events:
+            if line["event"] == "torch":
+                continue
+            last, is_done = line["number"], line["event"] != "open"
+            if line["event"] == "opened":
+                opened[left[last].place] = frozenset(line["operators"])
+            elif line["event"] == "refused":
+                found.append(_refused(left[last], line["error"], hidden, variant=variant))
+        if outcome.returncode == 0 or last < 0:
             break
+        found.append(_killed(left[last], outcome, variant=variant, is_done=is_done))
         left = left[last + 1 :]
     return Opened(findings=tuple(found), operators=opened)
 
@@ -221,34 +224,13 @@ def _torch(outcome: _Outcome) -> Facts | None:
     return next((line["facts"] for line in outcome.events if line["event"] == "torch"), None)
 
 
-def _judge(
-    outcome: _Outcome,
-    binaries: Sequence[AuditedBinary],
-    hidden: Callable[[], Mapping[str, str]],
-    *,
-    variant: str | None,
-) -> tuple[int | None, tuple[Finding, ...]]:
-    """Return the number of the last file that was tried, and the result of each."""
-    found: list[Finding] = []
-    last: int | None = None
-    done: set[int] = set()
-    for line in outcome.events:
-        if line["event"] == "open":
-            last = line["number"]
-            continue
-        if line["event"] == "torch":
-            continue
-        done.add(line["number"])
-        binary = binaries[line["number"]]
-        if line["event"] == "refused":
-            found.append(_refused(binary, line["error"], hidden, variant=variant))
-    if outcome.returncode != 0 and last is not None:
-        death = _death(outcome) if last not in done else f"after it was opened well, {_death(outcome)}"
-        # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
-        printed = "\n".join(outcome.printed)
-        code, remedy = _registered_twice(printed) or ("crash", THROWN if _THROWS in printed else None)
-        found.append(finding(code, binaries[last].place, death, variant=variant, remedy=remedy, warning=False))
-    return last, tuple(found)
+def _killed(binary: AuditedBinary, outcome: _Outcome, *, variant: str | None, is_done: bool) -> Finding:
+    """Return the finding on a file that ended the process, while it was opened or, if that ``is_done``, later."""
+    death = f"after it was opened well, {_death(outcome)}" if is_done else _death(outcome)
+    # An exception in a static initialiser, such as torch's refusal of a second registration, ends the process.
+    printed = "\n".join(outcome.printed)
+    code, remedy = _registered_twice(printed) or ("crash", THROWN if _THROWS in printed else None)
+    return finding(code, binary.place, death, variant=variant, remedy=remedy, warning=False)
 
 
 def _refused(

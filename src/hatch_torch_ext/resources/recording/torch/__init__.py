@@ -17,37 +17,24 @@ class TorchVersion(str):
     """A version that compares as torch's own does: with texts, versions and tuples, by number."""
 
     __slots__ = ()
+    __hash__ = str.__hash__
 
-    def _key(self, other):
+
+def _comparison(name):
+    def compare(self, other):
         from packaging.version import Version
 
-        parts = ".".join(map(str, other)) if isinstance(other, tuple) else str(other)
-        return Version(str(self)), Version(parts)
-
-    def __gt__(self, other):
-        one, two = self._key(other)
-        return one > two
-
-    def __lt__(self, other):
-        one, two = self._key(other)
-        return one < two
-
-    def __ge__(self, other):
-        one, two = self._key(other)
-        return one >= two
-
-    def __le__(self, other):
-        one, two = self._key(other)
-        return one <= two
-
-    def __eq__(self, other):
+        text = ".".join(map(str, other)) if isinstance(other, tuple) else str(other)
         try:
-            one, two = self._key(other)
+            return getattr(Version(str(self)), name)(Version(text))
         except ValueError:
-            return str(self) == other
-        return one == two
+            return getattr(str, name)(self, text)
 
-    __hash__ = str.__hash__
+    return compare
+
+
+for _name in ("__gt__", "__lt__", "__eq__", "__ge__", "__le__"):
+    setattr(TorchVersion, _name, _comparison(_name))
 
 
 __version__ = TorchVersion("{}.0+{}".format(RELEASE, "cu" + CUDA.replace(".", "") if WITH_CUDA else "cpu"))
