@@ -19,6 +19,8 @@ from hatch_torch_ext.environments import making, reading
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import BuiltVariant
 from hatch_torch_ext.pipeline import memory
+from hatch_torch_ext.pipeline.history import HISTORY, History, Took
+from hatch_torch_ext.pipeline.inputs import Digests, Inputs
 from hatch_torch_ext.resolve import ResolvedWheel, available
 from hatch_torch_ext.resources import _variants
 from hatch_torch_ext.user import builtcache
@@ -62,8 +64,8 @@ def of(root: Path) -> dict[str, tuple[Path, Reader]]:
 
 def _of_entries(task: Task) -> dict[str, tuple[Path, Reader]]:
     source, folder = task.config.root / "CMakeLists.txt", task.work / "m"
-    known = memory.Memory(task.config, task.work)
-    inputs = known.inputs(task)
+    of_all = Inputs(task.config, task.work)
+    known, inputs = memory.Memory(of_all), of_all.of(task)
     known.begin(task)
     disk.write(folder, {f"repaired/{LABEL}/libx.so": "x", "notes": "of the package"})
     built = BuiltVariant(
@@ -74,9 +76,9 @@ def _of_entries(task: Task) -> dict[str, tuple[Path, Reader]]:
     result: Any = SimpleNamespace(
         built=built, warnings=(), peak=1, environment=SimpleNamespace(site_packages=folder / "site-packages")
     )
-    known.keep(task, inputs, result, {"root/CMakeLists.txt": known.digests.of(str(source))})
-    known.digests.save()
-    memory.History(task.work).note("m", memory.Took(seconds=1.0, peak=1))
+    known.keep(task, inputs, result, {"root/CMakeLists.txt": of_all.digests.of(str(source))})
+    of_all.digests.save()
+    History(task.work / HISTORY).note("m", Took(seconds=1.0, peak=1))
 
     def entry() -> object:
         found = known.take(task, inputs)
@@ -86,17 +88,17 @@ def _of_entries(task: Task) -> dict[str, tuple[Path, Reader]]:
         return found
 
     def digest() -> object:
-        return memory.Digests(task.work / "files.json").of(str(source)) == content.sha256(source)
+        return Digests(task.work / "files.json").of(str(source)) == content.sha256(source)
 
     def history() -> object:
-        found = memory.History(task.work)
+        found = History(task.work / HISTORY)
         found.longest_first([task])
         return found.of("m")
 
     return {
         "entry": (folder / memory.FILE, entry),
         "hashes": (task.work / "files.json", digest),
-        "history": (task.work / memory.HISTORY, history),
+        "history": (task.work / HISTORY, history),
     }
 
 

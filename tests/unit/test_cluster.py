@@ -17,7 +17,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.hooks import shipping
-from hatch_torch_ext.pipeline import cluster, events, memory, worker
+from hatch_torch_ext.pipeline import cluster, events, inputs, worker
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import Packaging
 from hatch_torch_ext.views.board import Board, summary
@@ -36,7 +36,7 @@ REMEDY = (
 FITTING: dict[str, Any] = {
     "host": "far",
     "version": __version__,
-    "builder": memory.own_digest(),
+    "builder": inputs.own_digest(),
     "compiler": "/usr/bin/c++",
 }
 

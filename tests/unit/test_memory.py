@@ -16,7 +16,9 @@ from hatch_torch_ext import pipeline
 from hatch_torch_ext.cmake import buildfolder
 from hatch_torch_ext.facts import project
 from hatch_torch_ext.facts.backend import Backend
-from hatch_torch_ext.pipeline import memory
+from hatch_torch_ext.pipeline import inputs, memory
+from hatch_torch_ext.pipeline.history import HISTORY, History
+from hatch_torch_ext.pipeline.inputs import Inputs
 from hatch_torch_ext.pipeline.memory import Memory
 from hatch_torch_ext.values import Entry, Task
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hatch_torch_ext.pipeline.memory import EntryInputs
+    from hatch_torch_ext.pipeline.inputs import EntryInputs
 
 
 class Killed(BaseException):
@@ -51,6 +53,11 @@ def task(tmp_path: Path) -> Task:
     return Task(entry=entry, config=config, work=tmp_path / "build" / "torch-ext")
 
 
+def inputs_of(task: Task) -> Inputs:
+    """Return what the project's entries are made from now."""
+    return Inputs(task.config, task.work)
+
+
 def parts(task: Task) -> dict[str, Any]:
     """Return the content of the entry's memory."""
     text = (task.work / task.entry.folder / memory.FILE).read_text(encoding="utf-8")
@@ -63,7 +70,7 @@ def test_a_build_that_begins_takes_the_entry_for_unfinished_in_one_step(
 ) -> None:
     """There is no moment at which the entry is finished, and what it was made from is another: one file, replaced."""
     folder = task.work / task.entry.folder
-    known = Memory(task.config, task.work)
+    known = Memory(inputs_of(task))
     assert known.begin(task) is None
     begun = parts(task)["begun"]
     memory._write(folder, begun=begun, finished={"used": {}})
@@ -81,7 +88,7 @@ def test_a_build_that_is_killed_while_it_removes_objects_removes_them_the_next_t
 ) -> None:
     """A source that was restored with its old time is newer to no object: what it was is remembered until then."""
     source = task.config.root / "CMakeLists.txt"
-    Memory(task.config, task.work).begin(task)
+    Memory(inputs_of(task)).begin(task)
     build = task.work / task.entry.folder / "build"
     build.mkdir()
     source.write_text("# other\n", encoding="utf-8")
@@ -90,21 +97,21 @@ def test_a_build_that_is_killed_while_it_removes_objects_removes_them_the_next_t
         with monkeypatch.context() as patch:
             killed_at("shutil.rmtree", patch)
             with pytest.raises(Killed):
-                Memory(task.config, task.work).begin(task)
+                Memory(inputs_of(task)).begin(task)
         assert build.is_dir()
-    assert Memory(task.config, task.work).begin(task) == str(source)
+    assert Memory(inputs_of(task)).begin(task) == str(source)
     assert not build.exists()
-    assert Memory(task.config, task.work).begin(task) is None
+    assert Memory(inputs_of(task)).begin(task) is None
 
 
 def test_a_memory_that_is_damaged_is_none(task: Task) -> None:
     """Cut off, or something else: the entry is not finished, and its build begins."""
-    known = Memory(task.config, task.work)
+    known = Memory(inputs_of(task))
     known.begin(task)
     file = task.work / task.entry.folder / memory.FILE
     for text in (file.read_text(encoding="utf-8")[:20], "[]", '{"finished": []}', ""):
         file.write_text(text, encoding="utf-8")
-        assert known.take(task, known.inputs(task)) is None
+        assert known.take(task, inputs_of(task).of(task)) is None
         assert known.begin(task) is None
 
 
@@ -120,8 +127,7 @@ def test_files_that_cannot_be_read_are_no_cmake_files(task: Task, monkeypatch: p
     assert project.text(root / "gone.cmake") == ""
     monkeypatch.setenv("FLAVOUR", "x")
     (root / "pipe.cmake").unlink()  # the digest of the project refuses it by name
-    known = Memory(task.config, task.work)
-    assert [*known.inputs(task).variables] == ["FLAVOUR"]
+    assert [*inputs_of(task).of(task).variables] == ["FLAVOUR"]
     setup: Any = SimpleNamespace(entry=task.entry, config=task.config)
     assert buildfolder._found_by(setup)
 
@@ -143,7 +149,7 @@ def test_the_commit_counts_where_cmake_asks_git(text: str, counts: bool, task: T
 
     def git(*arguments: str) -> EntryInputs:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=root, check=True)
-        return Memory(task.config, task.work).inputs(task)
+        return inputs_of(task).of(task)
 
     seen = [
         git("init", "-q"),
@@ -166,9 +172,9 @@ def test_a_repository_of_another_user_is_reported(task: Task, monkeypatch: pytes
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("HOME", str(home))
     home.mkdir()
-    assert Memory(task.config, task.work).refusal is None
+    assert inputs_of(task).refusal is None
     (root / "CMakeLists.txt").write_text("find_package(Git)\n", encoding="utf-8")
-    note = Memory(task.config, task.work).refusal
+    note = inputs_of(task).refusal
     assert note is not None
     head, _, command = note.removesuffix("`").partition("`")
     assert head == (
@@ -177,7 +183,7 @@ def test_a_repository_of_another_user_is_reported(task: Task, monkeypatch: pytes
     )
     assert command == f"git config --global --add safe.directory {root}"
     subprocess.run(shlex.split(command), check=True)
-    assert Memory(task.config, task.work).refusal is None
+    assert inputs_of(task).refusal is None
 
 
 def test_what_cmake_names_counts_wherever_it_is(task: Task) -> None:
@@ -186,7 +192,7 @@ def test_what_cmake_names_counts_wherever_it_is(task: Task) -> None:
     (root / "CMakeLists.txt").write_text("file(STRINGS my_pkg/_version.py LINE)", encoding="utf-8")
     for name in ("_version.py", "other.py"):
         (root / "my_pkg" / name).touch()
-    read = Memory(task.config, task.work).project
+    read = inputs_of(task).project
     assert [*read] == [str(root / "CMakeLists.txt"), str(root / "my_pkg" / "_version.py")]
 
 
@@ -194,22 +200,22 @@ def test_a_folder_that_an_install_rule_copies_counts_whole(task: Task) -> None:
     """It is named as in any other place of the project; what builds leave in it does not count."""
     root = task.config.root
     (root / "python").mkdir()
-    name = memory.place(task.config, f"{root}/python/")
+    name = inputs.place(task.config, f"{root}/python/")
     assert name == "root/python/"
     seen = []
     for file in ("__init__.py", "data.txt"):
-        seen.append(Memory(task.config, task.work)._digest(name))
+        seen.append(Memory(inputs_of(task))._digest(name))
         (root / "python" / file).touch()
     (root / "python" / "__pycache__").mkdir()
     (root / "python" / "__pycache__" / "a.pyc").touch()
-    seen += [Memory(task.config, task.work)._digest(name) for _ in range(2)]
+    seen += [Memory(inputs_of(task))._digest(name) for _ in range(2)]
     assert len(set(seen)) == 3
-    everything = memory.place(task.config, f"{root}/")
-    before = Memory(task.config, task.work)._digest(everything)
+    everything = inputs.place(task.config, f"{root}/")
+    before = Memory(inputs_of(task))._digest(everything)
     for folder in ("dist", "build/x"):
         (root / folder).mkdir(parents=True)
         (root / folder / "file").touch()
-    assert Memory(task.config, task.work)._digest(everything) == before
+    assert Memory(inputs_of(task))._digest(everything) == before
 
 
 def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,11 +223,11 @@ def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest
     other = task.work.parent / "other"
     (other / task.entry.folder).mkdir(parents=True)
     memory._write(other / task.entry.folder, begun={})
-    known = Memory(task.config, task.work, earlier=other)
+    known = Memory(inputs_of(task), earlier=other)
     answers = iter([None, object(), None])
     monkeypatch.setattr(Memory, "_take", lambda *_: next(answers))
     (task.work / task.entry.folder).mkdir(parents=True)
-    assert known.take(task, known.inputs(task)) is None
+    assert known.take(task, inputs_of(task).of(task)) is None
     assert next(answers, "none is left") == "none is left"
 
 
@@ -321,6 +327,6 @@ def test_a_configure_step_that_was_killed_begins_anew(tmp_path: Path, monkeypatc
 
 def test_where_nothing_is_compiled_a_job_is_taken_for_one_of_the_cpu(task: Task, tmp_path: Path) -> None:
     """The build of what is finished already reserves what the smallest compile job needs."""
-    history = memory.History(tmp_path)
+    history = History(tmp_path / HISTORY)
     assert pipeline._per_job(task.config, [], history) == Backend("cpu").memory
     assert pipeline._per_job(task.config, [task], history) >= Backend("cpu").memory

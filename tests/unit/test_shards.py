@@ -20,8 +20,8 @@ from hatch_torch_ext.config import Config
 from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts.manifest import Origin, differences
 from hatch_torch_ext.outlets import exact, merging, variantwheels
-from hatch_torch_ext.pipeline import shards
-from hatch_torch_ext.pipeline.memory import History, Took
+from hatch_torch_ext.pipeline import inputs, shards
+from hatch_torch_ext.pipeline.history import History, Took
 from merged import merge_wheels
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_times_of_other_entries(place: str, tmp_path: Path) -> None:
         assert History.named(None, ["a"], root=tmp_path) is None
     work = tmp_path / place.format(hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16])
     work.mkdir(parents=True)
-    History(work).note("a", Took(seconds=3.0, peak=0))
+    History(work / "history.json").note("a", Took(seconds=3.0, peak=0))
     with pytest.raises(ConfigurationError) as caught:
         History.named(other, ["a"], root=tmp_path)
     named = re.findall(r"name (\S+), which does", str(caught.value))
@@ -128,20 +128,18 @@ def test_a_part_is_described_only_by_content(tmp_path: Path) -> None:
     for folder in (tmp_path / "here", tmp_path / "there"):
         config = Config(root=folder, package="p", package_dir=folder / "p", source=folder / "csrc")
         found.append(
-            shards.describe(config, project={f"{folder}/csrc/a.c": "1"}, whole=[entry("a"), entry("b")], built=["b"])
+            shards.describe(config, files={f"{folder}/csrc/a.c": "1"}, whole=[entry("a"), entry("b")], built=["b"])
         )
-        assert shards.describe(config, project={}, whole=[entry("a"), entry("b")], built=["a", "b"]) is None
+        assert shards.describe(config, files={}, whole=[entry("a"), entry("b")], built=["a", "b"]) is None
     first, second = found
     assert first is not None
     assert first == second
     assert first.lacking == ("a",)
-    other = shards.describe(replace(config, exclude=("x",)), project={}, whole=[entry("a"), entry("b")], built=["b"])
+    other = shards.describe(replace(config, exclude=("x",)), files={}, whole=[entry("a"), entry("b")], built=["b"])
     assert other is not None
     assert other.configuration != first.configuration
     assert other.sources != first.sources
-    jobs = shards.describe(
-        replace(config, jobs=3, only=("b",)), project={}, whole=[entry("a"), entry("b")], built=["b"]
-    )
+    jobs = shards.describe(replace(config, jobs=3, only=("b",)), files={}, whole=[entry("a"), entry("b")], built=["b"])
     assert jobs == replace(other, configuration=first.configuration)
     assert partials.partial_from_json(json.loads(json.dumps(partials.partial_to_json(first)))) == first
 
@@ -165,7 +163,7 @@ def test_the_origin_of_a_wheel_is_what_compilers_read(tmp_path: Path) -> None:
         config = Config(root=root, package="p", package_dir=root / "p", source=root / source, **(options or {}))
         found = {**files, **{name.replace("__", "/").replace("_dot_", "."): value for name, value in changed.items()}}
         project = {f"{root}/{name}": value for name, value in found.items()}
-        return shards.origin(config, project=project, sdist=set(found) - {lacks})
+        return inputs.origin(config, files=project, sdist=set(found) - {lacks})
 
     first = made()
     assert [name for name, _ in first.folders] == ["csrc", "csrc/ops", "third_party"]

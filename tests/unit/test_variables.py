@@ -13,12 +13,13 @@ from hatch_torch_ext import config as configuration
 from hatch_torch_ext.facts import variables
 from hatch_torch_ext.facts.variables import TABLE, Use
 from hatch_torch_ext.hooks import build
-from hatch_torch_ext.pipeline import cluster, memory
+from hatch_torch_ext.pipeline import cluster, inputs
+from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.resources import _variants
 from hatch_torch_ext.values import Entry, Task
 
 PAGES = Path(__file__).resolve().parents[2]
-MADE_OF = variables.names(Use.COMPILE | Use.FIND)
+MADE_OF = variables.names(Use.COMPILE | Use.FIND | Use.INDEX)
 
 OF_A_COMPILE = re.compile(
     r"(?:C|CXX|CPP|CUDA|LD)FLAGS|CC|CXX|CUDAHOSTCXX|CUDAARCHS|CUDA_(?:HOME|PATH)|SOURCE_DATE_EPOCH|TORCH_CUDA_ARCH_LIST"
@@ -94,20 +95,20 @@ def task(tmp_path: Path) -> Task:
 @pytest.mark.parametrize("name", MADE_OF)
 def test_a_finished_entry_depends_on(name: str, task: Task) -> None:
     """Set in the process's own environment, as `env-vars` of the entry, changed or removed: another key each time."""
-    keys = [memory._key(task, {}), *(memory._key(task, {name: value}) for value in ("/one", "/two"))]
+    keys = [inputs._key(task, {}), *(inputs._key(task, {name: value}) for value in ("/one", "/two"))]
     own = dataclasses.replace(task.entry, env_vars=((name, "/three"),))
-    keys.append(memory._key(dataclasses.replace(task, entry=own), own.environ({})))
+    keys.append(inputs._key(dataclasses.replace(task, entry=own), own.environ({})))
     assert len(set(keys)) == 4
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - set(MADE_OF)))
 def test_a_finished_entry_does_not_depend_on(name: str, task: Task) -> None:
     """What changes no result is not a reason to build again."""
-    assert memory._key(task, {}) == memory._key(task, {name: "/one"})
+    assert inputs._key(task, {}) == inputs._key(task, {name: "/one"})
 
 
 def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments of compilers are sent, nvcc's own too; paths are each machine's own."""
+    """Arguments of compilers are sent, nvcc's own too, and indexes; paths are each machine's own."""
     for name in TABLE:
         monkeypatch.setenv(name, "x")
     sent = {name for name in cluster._environ("1.0") if name in TABLE}
@@ -115,7 +116,14 @@ def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments |= {"ASMFLAGS", "ASM_NASMFLAGS", "FFLAGS", "ISPCFLAGS", "OBJCFLAGS", "OBJCXXFLAGS", "RUSTFLAGS"}
     arguments |= {"CARGO_BUILD_INCREMENTAL", "CARGO_INCREMENTAL", "CARGO_PROFILE_*", "CARGO_TARGET_*_RUSTFLAGS"}
     arguments |= {"CARGO_BUILD_RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"}
-    assert sent == {*arguments, "CMAKE_BUILD_TYPE", "CUDAARCHS", "SOURCE_DATE_EPOCH"}
+    values = {"CMAKE_BUILD_TYPE", "CUDAARCHS", "SOURCE_DATE_EPOCH"}
+    assert sent == {*arguments, *values, *variables.names(Use.INDEX)}
+
+
+def test_the_table_has_every_variable_of_an_index() -> None:
+    """What uv gets by another way, and what pip's files may set, is what an entry depends on."""
+    assert {*settings.UV_INDEX_VARIABLES, *pipconfig.VARIABLES.values()} == set(variables.names(Use.INDEX))
+    assert len(settings.UV_INDEX_VARIABLES) == 5
 
 
 def test_what_cmake_files_read() -> None:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.cli import project
     from hatch_torch_ext.outlets import merging
     from hatch_torch_ext.pipeline import folders, selection, shards
-    from hatch_torch_ext.pipeline.memory import History
+    from hatch_torch_ext.pipeline.history import History
 
     _check(options)
     if options.only:

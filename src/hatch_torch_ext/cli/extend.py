@@ -115,14 +115,13 @@ def _check(read: Sequence[Part], found: Project, scratch: Path, *, trusted: bool
     """Raise ``MergeError`` unless the wheels are whole, and of the sources and the configuration that are here."""
     from hatch_torch_ext.hooks import shipping
     from hatch_torch_ext.outlets import extension
-    from hatch_torch_ext.pipeline import shards
-    from hatch_torch_ext.pipeline.memory import Memory
+    from hatch_torch_ext.pipeline import inputs
 
     config, root = found.config, str(found.config.root)
     for part in read:
         extension.check_whole(part, distribution=found.name, version=str(found.builder.metadata.version))
-    here = shards.origin(config, project=Memory(config, scratch).project, sdist=shipping.of_sdist(root).relative)
-    source, shipped = shards.source_folder(config), shipping.of_wheel(root)
+    here = inputs.origin(config, files=inputs.Inputs(config, scratch).project, sdist=shipping.of_sdist(root).relative)
+    source, shipped = inputs.source_folder(config), shipping.of_wheel(root)
     for part in read:
         extension.check_sources(part, here, source=source, shipped=shipped, trusted=trusted)
 

@@ -110,7 +110,7 @@ def _jobs(
 ) -> list[dict[str, str]]:
     """Return the build jobs of a GitHub workflow, or with ``--tests`` its test jobs."""
     from hatch_torch_ext.pipeline import shards
-    from hatch_torch_ext.pipeline.memory import History
+    from hatch_torch_ext.pipeline.history import History
 
     images, runners = shards.pairs(options.images, "--images"), shards.pairs(options.runners, "--runners")
     times = History.named(options.times, [entry.name for entry in selected], root=config.root)

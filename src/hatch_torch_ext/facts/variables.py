@@ -1,4 +1,4 @@
-"""The environment variables that matter to a compile, each with what depends on it: the only such list.
+"""The environment variables that a build depends on, each with what depends on it: the only such list.
 
 Variables that a build sets itself, whatever the user's are, are not in it: ``Torch_DIR``, ``CUDAToolkit_ROOT``.
 ``PATH`` is not either, since every isolated build has its own: what is found there counts.
@@ -29,13 +29,15 @@ class Use(enum.Flag):
     """Holds arguments of C and C++ compilers and linkers, some of which are for one machine only."""
     NVCC_FLAGS = enum.auto()
     """Holds arguments of nvcc, among them those for its host compiler."""
+    INDEX = enum.auto()
+    """To where torch and the entry's packages come from."""
     VALUE = enum.auto()
     """Names nothing on this machine: it means the same on another."""
     FIRST_USE = enum.auto()
     """To a build at first use, so that the loader looks for one that was made with the same value."""
 
 
-_SENT = Use.FLAGS | Use.NVCC_FLAGS | Use.VALUE
+_SENT = Use.FLAGS | Use.NVCC_FLAGS | Use.INDEX | Use.VALUE
 _MADE_FROM = Use.COMPILE | Use.FIRST_USE
 
 TABLE = MappingProxyType(
@@ -96,6 +98,11 @@ TABLE = MappingProxyType(
         "PKG_CONFIG_LIBDIR": Use.FIND,
         "PKG_CONFIG_PATH": Use.FIND,
         "PKG_CONFIG_SYSROOT_DIR": Use.FIND,
+        # https://docs.astral.sh/uv/reference/environment/, https://pip.pypa.io/en/stable/topics/configuration/
+        **dict.fromkeys(("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"), Use.INDEX),
+        **dict.fromkeys(("UV_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"), Use.INDEX),
+        **dict.fromkeys(("PIP_NO_INDEX", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_PROXY"), Use.INDEX),
+        "PIP_DEFAULT_TIMEOUT": Use.INDEX,
     }
 )
 """Name -> what depends on it. A ``*`` is any text: cargo has a variable for each key of a profile, and each target."""

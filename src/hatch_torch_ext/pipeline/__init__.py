@@ -22,7 +22,9 @@ from hatch_torch_ext.facts.variant import BUILD, HELP
 from hatch_torch_ext.matrix import CURRENT
 from hatch_torch_ext.merge import loader, sbom
 from hatch_torch_ext.pipeline import capacity, events, folders, shards
-from hatch_torch_ext.pipeline.memory import History, Memory
+from hatch_torch_ext.pipeline.history import HISTORY, History
+from hatch_torch_ext.pipeline.inputs import Inputs, origin, sources_digest
+from hatch_torch_ext.pipeline.memory import Memory
 from hatch_torch_ext.pipeline.packagefiles import PackageFiles, no_package
 from hatch_torch_ext.values import Task
 
@@ -90,19 +92,19 @@ def build(
     config = selected.config
     with store.using(), (work / events.FILE).open("w", encoding="utf-8") as file:
         stream = events.Stream(file, views)
-        memory = Memory(config, work, earlier=folders.earlier(work))
-        if memory.refusal is not None:
-            stream(events.Note(text=memory.refusal))
+        inputs = Inputs(config, work)
+        if inputs.refusal is not None:
+            stream(events.Note(text=inputs.refusal))
         wheels = _wheels(config, selected.entries)
         tasks = [
             Task(entry=each, config=config, work=work, installed=selected.installed if each.name == CURRENT else None)
             for each in selected.entries
         ]
         files = PackageFiles(config, packaging.shipped, wheels)
-        built = _build_all(tasks, memory, files, stream, packaging) if tasks else []
+        built = _build_all(tasks, inputs, files, stream, packaging) if tasks else []
         if tasks and (idle := archs.unused(config.archs, [each.variant.archs for each in built])) is not None:
             stream(events.Note(text=idle))
-        layouts = _layouts(config, built, memory, packaging, wheels=wheels, whole=whole, sources=sources)
+        layouts = _layouts(inputs, built, packaging, wheels=wheels, whole=whole, sources=sources)
         layout, *others = merge.alike(layouts)
         python = [file for file in layout.files if file.target.endswith(".py") and file.target not in {HELP, BUILD}]
         if not config.package_dir.is_dir() and not python:
@@ -119,9 +121,8 @@ def _check_cache() -> None:
 
 
 def _layouts(
-    config: Config,
+    inputs: Inputs,
     built: Sequence[BuiltVariant],
-    memory: Memory,
     packaging: Packaging,
     *,
     wheels: Mapping[str, str | None],
@@ -129,14 +130,14 @@ def _layouts(
     sources: Sources | None,
 ) -> list[Layout]:
     """Return the layout of each machine's wheel, this machine's first; ``wheels`` are the entries' machines."""
-    here, sdist = platform.machine(), packaging.sdist
-    made_from = None if sdist is None else shards.origin(config, project=memory.project, sdist=sdist)
+    config, here, sdist = inputs.config, platform.machine(), packaging.sdist
+    made_from = None if sdist is None else origin(config, files=inputs.project, sdist=sdist)
     layouts = []
     for machine in sorted(set(wheels.values()) or {None}, key=lambda machine: (machine != here, machine or "")):
         names = [name for name, own in wheels.items() if own == machine]
         lacking = shards.describe(
             config,
-            project=memory.project,
+            files=inputs.project,
             whole=[each for each in whole if machine in {None, each.machine or here}],
             built=names,
         )
@@ -206,13 +207,14 @@ def check_package(config: Config, layout: Layout, *, report: Report) -> None:
 
 
 def _build_all(
-    tasks: Sequence[Task], memory: Memory, files: PackageFiles, stream: events.Stream, packaging: Packaging
+    tasks: Sequence[Task], inputs: Inputs, files: PackageFiles, stream: events.Stream, packaging: Packaging
 ) -> list[BuiltVariant]:
     """Return every entry's variant, reused ones first. Raises ``BuildError``."""
-    config, began = tasks[0].config, time.monotonic()
-    inputs = {task.name: memory.inputs(task) for task in tasks}
-    kept = {task.name: found for task in tasks if (found := memory.take(task, inputs[task.name])) is not None}
-    history = History(tasks[0].work)
+    config, began = inputs.config, time.monotonic()
+    memory = Memory(inputs, earlier=folders.earlier(inputs.work))
+    of_tasks = {task.name: inputs.of(task) for task in tasks}
+    kept = {task.name: found for task in tasks if (found := memory.take(task, of_tasks[task.name])) is not None}
+    history = History(inputs.work / HISTORY)
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
     available = capacity.Capacity()
     per_job = _per_job(config, waiting, history)
@@ -229,7 +231,7 @@ def _build_all(
     if waiting and config.dask:
         from hatch_torch_ext.pipeline.cluster import Cluster
 
-        sources = shards.sources_digest(config, memory.project)
+        sources = sources_digest(config, inputs.project)
         outcomes = Cluster(config.dask, config, packaging).run(waiting, sources=sources, stream=stream)
     elif waiting:
         from hatch_torch_ext.pipeline.crew import Crew
@@ -241,12 +243,12 @@ def _build_all(
             tasks=waiting,
             memory=memory,
             files=files,
-            inputs=inputs,
+            inputs=of_tasks,
             history=history,
             stream=stream,
         )
         outcomes = crew.run(jobs)
-    memory.digests.save()
+    inputs.digests.save()
     return _ended(tasks, kept, outcomes, stream, began=began)
 
 

@@ -27,9 +27,8 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
 from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.outlets import parts
-from hatch_torch_ext.pipeline import crew, events, memory
+from hatch_torch_ext.pipeline import crew, events, inputs
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
-from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.toolchain import tools
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Cluster:
         ``KeyboardInterrupt`` once the cluster is to stop.
         """
         key = hashlib.sha256(
-            json.dumps([sources, sorted(self._environ.items()), memory.own_digest()]).encode()
+            json.dumps([sources, sorted(self._environ.items()), inputs.own_digest()]).encode()
         ).hexdigest()[:16]
         outcomes = {}
         for task in tasks:
@@ -273,12 +272,11 @@ def _keep(folder: Path, name: str, wheel: bytes) -> None:
 
 def _environ(version: str) -> dict[str, str]:
     """Return the variables that affect the build or where packages come from; they are sent with the task."""
-    kept = {*settings.UV_INDEX_VARIABLES, *pipconfig.VARIABLES.values()}
     own = {name for name in os.environ if name.startswith("HATCH_TORCH_EXT_")}
     own -= {f"HATCH_TORCH_EXT_{name}" for name in ("CACHE", "DASK", "JOBS", "ONLY", "SKIP")}
-    found = {name: value for name, value in os.environ.items() if name in kept | own}
+    found = {**variables.sent(os.environ), **{name: os.environ[name] for name in own}}
     # The project is sent without its history, so a version that is read from tags is known only here.
-    return {**variables.sent(os.environ), **found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
+    return {**found, "SETUPTOOLS_SCM_PRETEND_VERSION": version}
 
 
 def pack(config: Config, files: Sequence[Path]) -> bytes:
@@ -328,7 +326,7 @@ def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
         where = f"The worker {address} on {facts['host']}"
         if differing := _differing({"hatch-torch-ext": facts["version"]}, {"hatch-torch-ext": __version__}):
             problems.append(f"{where} has {differing}: {same()}")
-        elif facts["builder"] != memory.own_digest():
+        elif facts["builder"] != inputs.own_digest():
             problems.append(f"{where} has another hatch-torch-ext, of the same version: install the same there")
         elif facts["compiler"] is None:
             problems.append(
@@ -363,9 +361,9 @@ def _probe() -> Callable[[], dict[str, Any]]:
         else:
             own, builder = hatch_torch_ext.__version__, None
             with contextlib.suppress(ImportError, AttributeError):  # another version
-                from hatch_torch_ext.pipeline import memory
+                from hatch_torch_ext.pipeline import inputs
 
-                builder = memory.own_digest()
+                builder = inputs.own_digest()
         words = os.environ.get("CXX", "").split()
         names_of_cxx = [word for word in words if os.path.basename(word) not in launchers][:1] or names  # noqa: PTH119
         return {

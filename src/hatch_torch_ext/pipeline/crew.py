@@ -21,7 +21,7 @@ from hatch_torch_ext.base.errors import EntryError, Stopped
 from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import capacity, events, stages
 from hatch_torch_ext.pipeline.cleanup import Cleanup, take_over
-from hatch_torch_ext.pipeline.memory import History, Took
+from hatch_torch_ext.pipeline.history import History, Took
 from hatch_torch_ext.pipeline.pool import Pool, Sources
 from hatch_torch_ext.pipeline.slots import EntrySlots, Shares
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
-    from hatch_torch_ext.pipeline.memory import EntryInputs, Memory
+    from hatch_torch_ext.pipeline.inputs import EntryInputs
+    from hatch_torch_ext.pipeline.memory import Memory
     from hatch_torch_ext.pipeline.packagefiles import PackageFiles
     from hatch_torch_ext.pipeline.pool import Held
     from hatch_torch_ext.pipeline.stages import Acquired

@@ -1,4 +1,4 @@
-"""The division of entries into shards, what a wheel was built from, and the job matrix for GitHub."""
+"""The division of entries into shards, what a shard lacks, and the job matrix for GitHub."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext import __version__, matrix
+from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.config.declaration import affecting, declared
 from hatch_torch_ext.facts import releases
-from hatch_torch_ext.facts.manifest import SHORT, Origin, Partial
-from hatch_torch_ext.facts.project import is_compiled
-from hatch_torch_ext.pipeline import memory
+from hatch_torch_ext.facts.manifest import Partial
+from hatch_torch_ext.pipeline import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hatch_torch_ext.config import Config
-    from hatch_torch_ext.pipeline.memory import History
+    from hatch_torch_ext.pipeline.history import History
     from hatch_torch_ext.values import Entry
 
 
@@ -77,11 +74,11 @@ def _weights(entries: Sequence[Entry], times: History | None) -> dict[str, float
 
 
 def describe(
-    config: Config, *, project: Mapping[str, str], whole: Iterable[Entry], built: Iterable[str]
+    config: Config, *, files: Mapping[str, str], whole: Iterable[Entry], built: Iterable[str]
 ) -> Partial | None:
     """Return what a build of the entries ``built`` lacks of ``whole``; None if it lacks nothing.
 
-    ``project`` maps the project's files to their hashes.
+    ``files`` maps the project's to their hashes.
     """
     machines = {entry.name: entry.machine for entry in whole}
     expected = set(machines)
@@ -90,58 +87,11 @@ def describe(
     return Partial(
         entries=tuple(sorted(expected)),
         built=tuple(sorted(built)),
-        sources=sources_digest(config, project),
-        configuration=configuration_digest(config),
-        builder=memory.own_digest(),
+        sources=inputs.sources_digest(config, files),
+        configuration=inputs.configuration_digest(config),
+        builder=inputs.own_digest(),
         machines=tuple(sorted((name, machine) for name, machine in machines.items() if machine is not None)),
     )
-
-
-def sources_digest(config: Config, project: Mapping[str, str]) -> str:
-    """Return a digest of the project's files by content, independent of the project's place."""
-    return _digest(sorted((memory.place(config, path), content) for path, content in project.items()))
-
-
-def configuration_digest(config: Config) -> str:
-    """Return a digest of the options that affect a variant, independent of the project's place."""
-    return _digest([(name, repr(getattr(config, name)).replace(str(config.root), "")) for name in affecting()])
-
-
-def origin(config: Config, *, project: Mapping[str, str], sdist: Collection[str]) -> Origin:
-    """Return what a wheel of the project is built from; ``project`` maps the project's files to their hashes.
-
-    ``sdist`` are the files that an sdist would hold: a wheel that is built from one has the same origin. What is beside
-    the sources counts as far as compilers read it, so that other tools' files do not change the wheel.
-    """
-    inside = config.source if config.source != config.root else None
-    whole = memory.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/") not in sdist
-    folders: dict[str, list[tuple[str, str]]] = {}
-    for path, content in project.items():
-        place = memory.place(config, path).removeprefix("root/")
-        folder, _, name = place.rpartition("/")
-        below = inside is not None and Path(path).is_relative_to(inside)
-        if (whole or place in sdist) and (below or is_compiled(name)):
-            folders.setdefault(folder or ".", []).append((name, content.partition(" of ")[0]))  # a large file's time
-    options = {
-        option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
-        for value in (config, config.cmake)
-        for name, option in declared(type(value)).items()
-        if option.affects == "wheel" and getattr(value, name) != option.default
-    }
-    return Origin(
-        version=__version__,
-        options=tuple(sorted(options.items())),
-        folders=tuple((name, _digest(sorted(files))[:SHORT]) for name, files in sorted(folders.items())),
-    )
-
-
-def source_folder(config: Config) -> str:
-    """Return the folder of CMakeLists.txt as an ``Origin`` names it."""
-    return memory.place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/").rpartition("/")[0] or "."
-
-
-def _digest(data: object) -> str:
-    return hashlib.sha256(json.dumps(data).encode()).hexdigest()
 
 
 MOST = 256

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import process, untrusted
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.pipeline import events, memory
+from hatch_torch_ext.pipeline import events, inputs
 from hatch_torch_ext.pipeline.cleanup import take_over
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _follow(
 
 def builder() -> str:
     """Return what all workers, including those that join later, must have in common with this side."""
-    return f"{memory.own_digest()} {minor(platform.python_version())}"
+    return f"{inputs.own_digest()} {minor(platform.python_version())}"
 
 
 def same() -> str:

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from hatch_torch_ext.base import redact, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, SdkError
 from hatch_torch_ext.facts.backend import VARIABLE
+from hatch_torch_ext.facts.variables import Use, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
 
 BEST_MATCH = "unsafe-best-match"
 PUBLIC_INDEX = "https://pypi.org/simple"
-UV_INDEX_VARIABLES = (
-    "UV_DEFAULT_INDEX",
-    "UV_INDEX_URL",
-    "UV_INDEX",
-    "UV_EXTRA_INDEX_URL",
-    "UV_FIND_LINKS",
-)
+UV_INDEX_VARIABLES = tuple(name for name in names(Use.INDEX) if name.startswith("UV_"))
 """Variables that are passed to uv in the requirements file instead, so that the hook's options can come first."""
 
 _PATH_VARIABLES = {
