@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -172,9 +173,9 @@ def test_a_repository_of_another_user_is_reported(task: Task, monkeypatch: pytes
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("HOME", str(home))
     home.mkdir()
-    assert inputs_of(task).refusal is None
+    assert inputs_of(task).note is None
     (root / "CMakeLists.txt").write_text("find_package(Git)\n", encoding="utf-8")
-    note = inputs_of(task).refusal
+    note = inputs_of(task).note
     assert note is not None
     head, _, command = note.removesuffix("`").partition("`")
     assert head == (
@@ -183,7 +184,26 @@ def test_a_repository_of_another_user_is_reported(task: Task, monkeypatch: pytes
     )
     assert command == f"git config --global --add safe.directory {root}"
     subprocess.run(shlex.split(command), check=True)
-    assert inputs_of(task).refusal is None
+    assert inputs_of(task).note is None
+
+
+@pytest.mark.performs("which is not on PATH: they get no version and no commit")
+def test_a_git_that_is_missing_is_reported(task: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a slim container: CMake's version would be empty without a word. Without a repository it is anyway."""
+    root, programs = task.config.root, tmp_path / "programs"
+    (root / "CMakeLists.txt").write_text("find_package(Git)\n", encoding="utf-8")
+    git = shutil.which("git")
+    assert git is not None
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    assert inputs_of(task).note is None
+    subprocess.run([git, "init", "-q"], cwd=root, check=True)
+    assert inputs_of(task).note == (
+        "the project's CMake files ask git, which is not on PATH: they get no version and no commit. Install it: "
+        "`apt-get install git` (Debian, Ubuntu), `dnf install git` (Fedora, RHEL)"
+    )
+    (programs / "git").symlink_to(git)
+    assert inputs_of(task).note is None
 
 
 def test_what_cmake_names_counts_wherever_it_is(task: Task) -> None:

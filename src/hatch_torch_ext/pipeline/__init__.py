@@ -93,8 +93,8 @@ def build(
     with store.using(), (work / events.FILE).open("w", encoding="utf-8") as file:
         stream = events.Stream(file, views)
         inputs = Inputs(config, work)
-        if inputs.refusal is not None:
-            stream(events.Note(text=inputs.refusal))
+        if inputs.note is not None:
+            stream(events.Note(text=inputs.note))
         wheels = _wheels(config, selected.entries)
         tasks = [
             Task(entry=each, config=config, work=work, installed=selected.installed if each.name == CURRENT else None)

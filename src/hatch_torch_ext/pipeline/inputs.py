@@ -77,8 +77,8 @@ class Inputs:
         texts = [*_cmake_texts(self.project)]
         self._variables = sorted(set(variables.of_cmake(texts)))
         asks = any(map(_ASKS_GIT.search, texts))
-        self._revision, self.refusal = _revision(config.source) if asks else (None, None)
-        """The latter is a note for the author if the CMake files ask git and git refuses the repository."""
+        self._revision, self.note = _revision(config.source) if asks else (None, None)
+        """The latter is for the author if the CMake files ask git, which answers nothing of a repository."""
 
     def of(self, task: Task) -> EntryInputs:
         """Return the inputs of ``task``."""
@@ -135,7 +135,7 @@ def _cmake_texts(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _revision(source: Path) -> tuple[str | None, str | None]:
-    """Return a digest of what git prints of the commit that ``source`` is checked out from, and why git refuses to.
+    """Return a digest of what git prints of the commit that ``source`` is checked out from, and why it prints none.
 
     Both are None without a repository.
     """
@@ -148,7 +148,12 @@ def _revision(source: Path) -> tuple[str | None, str | None]:
     try:
         done = [process.run(["git", "-C", source, *words], env_changes=english, check=False) for words in commands]
     except ProcessError:
-        return None, None
+        if not any((folder / ".git").exists() for folder in (source, *source.parents)):
+            return None, None
+        return None, (
+            "the project's CMake files ask git, which is not on PATH: they get no version and no commit. Install it: "
+            "`apt-get install git` (Debian, Ubuntu), `dnf install git` (Fedora, RHEL)"
+        )
     if (remedy := _REMEDY_OF_GIT.search(done[0].stderr)) is not None:
         return None, (
             "the project's CMake files ask git, which refuses a repository that another user owns: they get no "
