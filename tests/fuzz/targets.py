@@ -22,7 +22,7 @@ from hatch_torch_ext import audit, elf, report, resolve, store, wheel
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import ElfError, FatbinError, NewerManifestError, WheelError
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.facts import policy
+from hatch_torch_ext.facts import manifest, policy
 from hatch_torch_ext.facts import variant as variants
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.remote import archive
@@ -31,7 +31,6 @@ from hatch_torch_ext.resolve import ResolvedWheel
 from hatch_torch_ext.sdk.facts import ThinRecord, TorchFacts
 from hatch_torch_ext.store import seal, upkeep
 from hatch_torch_ext.values import PlacedVariant
-from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +137,7 @@ def archives(data: bytes) -> None:
 def manifests(data: bytes) -> None:
     """Read a manifest, and all that others make of its variants: what the loader knows, JSON, a row of the report."""
     try:
-        found = listing.parse(data.decode("utf-8", "replace"), "my_pkg/_torch_ext/manifest.json", file="x.whl")
+        found = manifest.parse(data.decode("utf-8", "replace"), "my_pkg/_torch_ext/manifest.json", file="x.whl")
     except (NewerManifestError, WheelError) as error:
         _shown(str(error))
         return

@@ -21,15 +21,15 @@ from hatch_torch_ext.base.errors import ConfigurationError, ElfError, WheelError
 from hatch_torch_ext.facts import owners, releases
 from hatch_torch_ext.facts.content import size
 from hatch_torch_ext.facts.manifest import SOURCES
-from hatch_torch_ext.wheel import listing, parsed_requirement
+from hatch_torch_ext.wheel import parsed_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from packaging.specifiers import SpecifierSet
 
+    from hatch_torch_ext.facts.manifest import Listed, Manifest
     from hatch_torch_ext.wheel import Wheel
-    from hatch_torch_ext.wheel.listing import Listed, Manifest
 
 LARGEST_SHOWN = 3
 MAX_ELVES = 5000
@@ -135,7 +135,7 @@ def _audited(read: Wheel, listed: Sequence[Listed], before: Wheel | None) -> fro
     """Return the labels of the variants that are those of ``before``: described alike, with the same compiled files."""
     if before is None:
         return frozenset()
-    there = listing.variants(before)
+    there = before.variants()
     read_again = {member.path for member in read.members if member.elf} - read.elsewhere.keys()
     same = (item for item in listed if item.variant in there and read_again.isdisjoint(item.files))
     return frozenset(item.variant.label for item in same)
@@ -220,9 +220,9 @@ def _manifests(read: Wheel) -> tuple[tuple[Listed, ...], list[Finding]]:
     variants: list[Listed] = []
     faults: list[Finding] = []
     hashes = {member.path: member.sha256 for member in read.members}
-    for place in listing.places(read):
+    for place in read.manifests():
         try:
-            manifest = listing.read(read, place)
+            manifest = read.manifest(place)
         except WheelError as error:
             faults.append(finding("manifest-invalid", place, str(error)))
             continue

@@ -25,14 +25,15 @@ from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import ElfError, WheelError
 from hatch_torch_ext.compare.distribution import Compiled, Distribution, File, Kind, name_of, python_of, read_text
 from hatch_torch_ext.facts import content, registered
+from hatch_torch_ext.facts.manifest import MAX_BYTES, is_manifest, parse
 from hatch_torch_ext.facts.variant import FOLDER
-from hatch_torch_ext.wheel import MAX_TEXT, listing, members
+from hatch_torch_ext.wheel import MAX_TEXT, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from hatch_torch_ext.facts.manifest import Listed, Manifest
     from hatch_torch_ext.facts.variant import VariantFile
-    from hatch_torch_ext.wheel.listing import Listed, Manifest
 
 SDISTS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 KINDS = "Give a wheel (.whl), an sdist (.tar.gz), the name of an installed distribution, or its .dist-info folder"
@@ -220,12 +221,10 @@ def _files(
 def _manifests(path: Path, found: Sequence[_Member], text: Callable[..., str | None]) -> list[Manifest]:
     read = []
     for member in found:
-        if not f"/{member.place}".endswith(listing.PLACE):
+        if not is_manifest(member.place):
             continue
         try:
-            manifest = listing.parse(
-                text(member.place, limit=listing.MAX_BYTES) or "", member.place, file=f"{path}: {member.place}"
-            )
+            manifest = parse(text(member.place, limit=MAX_BYTES) or "", member.place, file=f"{path}: {member.place}")
         except WheelError as error:
             raise WheelError(f"{path}: {member.place} {error}. Build or fetch the wheel again") from error
         if manifest.partial is not None:

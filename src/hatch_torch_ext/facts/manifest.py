@@ -1,9 +1,10 @@
-"""The manifest: its format, and what it has beside its variants: a first-use build, its origin, what a part lacks."""
+"""The manifest: its format, read for every command; its variants, a first-use build, its origin, what a part lacks."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -14,21 +15,26 @@ from packaging.version import InvalidVersion, Version
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import NewerManifestError, WheelError
-from hatch_torch_ext.facts.variant import FOLDER, is_path
+from hatch_torch_ext.facts.variant import FOLDER, MANIFEST, from_json, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from hatch_torch_ext.facts.variant import Variant, VariantFile
+
 SCHEMA = 1
 """The format that this hatch-torch-ext writes, and the newest that it reads."""
+MAX_VARIANTS = 1000
+MAX_BYTES = 4 << 20
+"""Longest manifest, in bytes: a variant of ten files takes 5 kB."""
 SOURCES = f"{FOLDER}/sources"
 """The folder of the sources, below the package."""
 OPTIONS = ("archs", "cmake", "debug-symbols", "exclude", "ignore", "unopened", "variant-data")
 """Options of the hook that affect how a variant is compiled and repaired on any machine."""
 
 
-def read(text: str, *, file: object) -> dict[str, Any]:
+def head(text: str, *, file: object) -> dict[str, Any]:
     """Return the manifest of that text, unchecked except for its format; ``file`` is where it is, for the message.
 
     Raises ``NewerManifestError`` for a later format than this version's, ``WheelError`` for other text.
@@ -268,3 +274,96 @@ def partial_version(whole: str, part: int, parts: int) -> str:
 def whole_version(part: str) -> str:
     """Return the version of the complete wheel to which a partial wheel of version ``part`` belongs."""
     return _LOCAL.sub("", part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A variant as a manifest lists it; ``files`` maps members of the wheel to their descriptions."""
+
+    package: str
+    variant: Variant
+    files: Mapping[str, VariantFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One manifest: ``root`` is the folder of the variants, ``package_files`` maps other members to their SHA-256.
+
+    ``head`` is all of it as JSON, of which only the other fields are checked.
+
+    Those are what CMake installed for the package, the loader's files below ``_torch_ext`` (wheels that were made when
+    it was one file have none) and the sources of ``fallback``.
+    """
+
+    place: str
+    root: str
+    head: Mapping[str, Any]
+    variants: tuple[Listed, ...]
+    package_files: Mapping[str, str]
+    partial: Partial | None
+    fallback: Fallback | None = None
+    origin: Origin | None = None
+
+
+def is_manifest(member: str) -> bool:
+    """Return whether a member of a wheel is a manifest of ours."""
+    return f"/{member}".endswith(f"/{MANIFEST}")
+
+
+def parse(text: str, place: str, *, file: object) -> Manifest:
+    """Return the content of the ``text`` of the manifest at the member ``place``; ``file`` is for the message.
+
+    Raises ``WheelError`` with what is wrong in it, ``NewerManifestError`` for one of a later format.
+    """
+    data = head(text, file=file)
+    if not isinstance(data.get("variants"), list):
+        raise WheelError("must be an object with a list `variants`")
+    if len(data["variants"]) > MAX_VARIANTS:
+        raise WheelError(f"lists {len(data['variants'])} variants; no wheel has more than {MAX_VARIANTS}")
+    package = place.removesuffix(MANIFEST)
+    listed = tuple(_listed(item, number, package) for number, item in enumerate(data["variants"], 1))
+    labels = sorted(item.variant.label for item in listed)
+    twice = sorted({label for label, following in itertools.pairwise(labels) if label == following})
+    if twice:
+        raise WheelError(f"lists the variant {twice[0]} twice")
+    fallback = fallback_from_json(data["fallback"]) if data.get("fallback") is not None else None
+    sources = {f"{package}{SOURCES}/{path}": sha256 for path, sha256 in fallback.files} if fallback else {}
+    return Manifest(
+        place=place,
+        root=place.removesuffix("manifest.json"),
+        head=data,
+        variants=listed,
+        package_files={
+            **_package_files(data, "package_files", package),
+            **_package_files(data, "loader", package),
+            **sources,
+        },
+        partial=partial_from_json(data[PARTIAL]) if PARTIAL in data else None,
+        fallback=fallback,
+        origin=origin_from_json(data[ORIGIN]) if ORIGIN in data else None,
+    )
+
+
+def _listed(item: object, number: int, package: str) -> Listed:
+    if not isinstance(item, dict):
+        raise WheelError(f"variant {number} must be an object, not {type(item).__name__}")
+    moved = item.get("places", {})
+    if not isinstance(moved, dict) or not all(is_path(target) for target in moved.values()):
+        raise WheelError(f"variant {number}: `places` must map paths to paths")
+    variant = from_json({name: value for name, value in item.items() if name != "places"})
+    files = {package + moved.get(file.path, f"_torch_ext/{file.path}"): file for file in variant.files}
+    return Listed(package=package.rstrip("/").replace("/", "."), variant=variant, files=files)
+
+
+def _package_files(document: Mapping[str, Any], field: str, package: str) -> dict[str, str]:
+    found = {}
+    data = document.get(field, [])
+    for number, item in enumerate(data if isinstance(data, list) else [data], 1):
+        target, sha256 = (item.get("target"), item.get("sha256")) if isinstance(item, dict) else (None, None)
+        if not is_path(target) or not isinstance(sha256, str):
+            raise WheelError(f"file {number} of `{field}` must have a `target` and a `sha256`")
+        labels = item.get("variants", []) if isinstance(item, dict) else []
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise WheelError(f"file {number} of `{field}`: `variants` must be a list of labels")
+        found[package + target] = sha256
+    return found

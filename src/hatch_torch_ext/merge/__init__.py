@@ -12,8 +12,15 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.base import untrusted
 from hatch_torch_ext.base.errors import MergeError
 from hatch_torch_ext.facts import content, policy, releases, variant
-from hatch_torch_ext.facts import manifest as partials
-from hatch_torch_ext.facts.manifest import ORIGIN, SCHEMA, SOURCES, fallback_to_json, origin_to_json
+from hatch_torch_ext.facts.manifest import (
+    ORIGIN,
+    PARTIAL,
+    SCHEMA,
+    SOURCES,
+    fallback_to_json,
+    origin_to_json,
+    partial_to_json,
+)
 from hatch_torch_ext.facts.variant import FOLDER, SHARED, VariantFile
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.values import Layout, LayoutFile, PlacedVariant
@@ -73,7 +80,7 @@ def merge(
     )
     head: dict[str, object] = {"package": package, "distribution": distribution, "tag": tag, "requires": requires}
     if partial is not None:
-        head[partials.PARTIAL] = partials.partial_to_json(partial)
+        head[PARTIAL] = partial_to_json(partial)
     if fallback is not None:
         head["fallback"] = fallback_to_json(fallback)
     if made_from is not None:

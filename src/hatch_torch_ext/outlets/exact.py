@@ -28,7 +28,7 @@ from hatch_torch_ext.base.escape import html
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.outlets import parts, writing
 from hatch_torch_ext.outlets.merging import relaid
-from hatch_torch_ext.wheel import listing, require_file
+from hatch_torch_ext.wheel import require_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -139,7 +139,7 @@ def _check_folder(out: Path) -> None:
 def _served(path: Path) -> IndexedWheel:
     with tempfile.TemporaryDirectory(prefix="torch-ext-index-") as folder:
         read = wheels.read(path, folder=Path(folder))
-        variants = listing.variants(read)
+        variants = read.variants()
         if len(variants) != 1:
             raise MergeError(f"{path} is not an exact wheel of an index: move it to another folder")
         (variant,) = variants

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import merge
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import MergeError
-from hatch_torch_ext.facts import manifest as partials
 from hatch_torch_ext.facts import policy
+from hatch_torch_ext.facts.manifest import partial_version
 from hatch_torch_ext.outlets import parts, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hatch_torch_ext.facts.manifest import Origin
+    from hatch_torch_ext.facts.manifest import Origin, Partial
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.outlets.parts import Part
     from hatch_torch_ext.values import Layout
@@ -52,7 +52,7 @@ def name_part(path: Path, *, number: int, count: int, out: Path) -> Path:
     """Write the partial wheel at ``path`` into ``out`` under the version of part ``number`` of ``count``."""
     with tempfile.TemporaryDirectory(prefix="torch-ext-part-") as folder:
         part = parts.read(path, folder=Path(folder))
-        release = writing.Release(version=partials.partial_version(part.wheel.version, number, count))
+        release = writing.Release(version=partial_version(part.wheel.version, number, count))
         return writing.write(part, relaid(part.variants, [part], partial=part.partial), release, out=out)
 
 
@@ -60,7 +60,7 @@ def relaid(
     variants: Sequence[BuiltVariant],
     read: Sequence[Part],
     *,
-    partial: partials.Partial | None = None,
+    partial: Partial | None = None,
     open_ended: bool = True,
 ) -> Layout:
     """Return the layout of ``variants``, which come from ``read``, with the author's policy.
@@ -136,7 +136,7 @@ def _check_same(first: Part, other: Part) -> None:
         )
 
 
-def _check_origin(first: partials.Partial, other: partials.Partial, names: tuple[str, str]) -> None:
+def _check_origin(first: Partial, other: Partial, names: tuple[str, str]) -> None:
     """Raise ``MergeError`` if two partial wheels were built from different inputs."""
     for ours, theirs, what, remedy in (
         (first.builder, other.builder, "by the same hatch-torch-ext", "Build both with one version of it"),
@@ -179,7 +179,7 @@ def _check_distinct(read: Sequence[Part]) -> None:
             )
 
 
-def _expected(partial: partials.Partial, part: Part, machine: str) -> set[str]:
+def _expected(partial: Partial, part: Part, machine: str) -> set[str]:
     """Return the entries that the complete wheel has for ``machine``.
 
     They are the entries that declare it and, if the part was built for it, those that declare no machine.

@@ -11,18 +11,15 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext import wheel as wheels
 from hatch_torch_ext.base import escape, untrusted
 from hatch_torch_ext.base.errors import MergeError, WheelError
-from hatch_torch_ext.facts import manifest as partials
-from hatch_torch_ext.facts.manifest import SOURCES, Sources
+from hatch_torch_ext.facts.manifest import SOURCES, Sources, newer_maker, whole_version
 from hatch_torch_ext.facts.variant import MANIFEST, BuiltVariant
-from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hatch_torch_ext.facts.manifest import Origin, Partial
+    from hatch_torch_ext.facts.manifest import Manifest, Origin, Partial
     from hatch_torch_ext.wheel import Wheel
-    from hatch_torch_ext.wheel.listing import Manifest
 
 VARIANTS = "_variants.py"
 SBOM = "sboms/torch-ext.cdx.json"
@@ -77,7 +74,7 @@ class Part:
     def public_version(self) -> str:
         """Return the version of the complete wheel: without the local part that names a part or one torch."""
         if self.partial is not None:
-            return partials.whole_version(self.wheel.version)
+            return whole_version(self.wheel.version)
         return without_local(self.wheel.version)
 
     @property
@@ -144,7 +141,7 @@ def read(path: Path, *, folder: Path) -> Part:
         raise WheelError(f"{path}: {worst.file}: {worst.message}. Build or fetch the wheel again")
     if wrong := found.misnamed():
         raise WheelError(f"{path}: {wrong}. Give the file its published name back, or build the wheel again")
-    places = listing.places(found)
+    places = found.manifests()
     if not places:
         raise WheelError(
             f"{path}: was not made by hatch-torch-ext: it holds no {MANIFEST}. Name a wheel that was "
@@ -156,7 +153,7 @@ def read(path: Path, *, folder: Path) -> Part:
         )
     (place,) = places
     try:
-        manifest = listing.read(found, place)
+        manifest = found.manifest(place)
     except WheelError as error:
         raise WheelError(f"{path}: {place}: {error}. {_read_by(found.text(place) or '')}") from error
     fields = _head(path, found, place, manifest.head)
@@ -192,7 +189,7 @@ def read_all(paths: Sequence[Path], *, folder: Path) -> list[Part]:
 def _read_by(text: str) -> str:
     """Return what to do about a manifest that cannot be read."""
     try:
-        maker = partials.newer_maker(untrusted.json(text))
+        maker = newer_maker(untrusted.json(text))
     except (AttributeError, ValueError):
         maker = ""
     if maker:

@@ -15,14 +15,13 @@ from hatch_torch_ext import elf, wheel
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import ElfError, FatbinError, WheelError
 from hatch_torch_ext.elf import fatbin
-from hatch_torch_ext.facts import policy
-from hatch_torch_ext.wheel import listing
+from hatch_torch_ext.facts import manifest, policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hatch_torch_ext.facts.manifest import Listed
     from hatch_torch_ext.wheel import Member, Wheel
-    from hatch_torch_ext.wheel.listing import Listed
 
 MAX_PROBLEMS = 400
 
@@ -127,9 +126,9 @@ def describe(path: Path) -> WheelReport:
         read = wheel.read(path, folder=Path(folder))
         problems = [f"{problem.file}: {problem.message}" for problem in read.problems]
         listed: list[Listed] = []
-        for place in listing.places(read):
+        for place in read.manifests():
             try:
-                listed += listing.read(read, place).variants
+                listed += read.manifest(place).variants
             except WheelError as error:  # noqa: PERF203 - there are one or two
                 problems.append(f"{place}: {error}")
         files, faults = _files(read, listed)
@@ -209,7 +208,7 @@ def _kind(member: Member, facts: BinaryFacts | None, read: Wheel) -> FileKind:
         if facts is not None and facts.python:
             return "module"
         return "graft" if ".libs/" in member.path else "library"
-    if member.path.startswith(f"{read.dist_info}/") or f"/{member.path}".endswith(listing.PLACE):
+    if member.path.startswith(f"{read.dist_info}/") or manifest.is_manifest(member.path):
         return "metadata"
     return "python" if member.path.endswith((".py", ".pyi")) else "data"
 

@@ -193,7 +193,7 @@ def _fallback(request: Request) -> Fallback:
 
     file = request.root / "manifest.json"
     try:
-        return manifest.fallback_from_json(manifest.read(untrusted.text(file, MAX_SOURCE), file=file)["fallback"])
+        return manifest.fallback_from_json(manifest.head(untrusted.text(file, MAX_SOURCE), file=file)["fallback"])
     except (OSError, ValueError, KeyError, WheelError) as error:
         raise ConfigurationError([f"{file} is damaged ({error}): {_again(request)}"]) from error
 

@@ -15,6 +15,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion
 
 from hatch_torch_ext.base.errors import ConfigurationError, WheelError
+from hatch_torch_ext.facts import manifest
 from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.merge import loader
 from hatch_torch_ext.remote import archive, index
@@ -22,7 +23,6 @@ from hatch_torch_ext.remote.archive import ArchiveError
 from hatch_torch_ext.remote.http import FileSource, HttpSource, NoRangesError, RemoteError
 from hatch_torch_ext.remote.settings import public
 from hatch_torch_ext.values import PlacedVariant
-from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -192,7 +192,7 @@ def _read(source: FileSource | HttpSource) -> tuple[dict[str, Any], ...]:
         listed = [
             item
             for member, data in archive.extract(source, members)
-            for item in listing.parse(data.decode(), member.name, file=f"{file}: {member.name}").variants
+            for item in manifest.parse(data.decode(), member.name, file=f"{file}: {member.name}").variants
         ]
     except (ArchiveError, ValueError, WheelError) as error:
         raise WheelError(f"the wheel's manifest cannot be read: {error}") from error

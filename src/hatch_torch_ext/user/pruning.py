@@ -25,9 +25,9 @@ from packaging.utils import canonicalize_name
 
 from hatch_torch_ext.base import atomic, escape, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, NewerManifestError, WheelError
+from hatch_torch_ext.facts.manifest import MAX_BYTES, parse
 from hatch_torch_ext.facts.variant import MANIFEST
 from hatch_torch_ext.user.builtcache import VARIABLE as CACHE
-from hatch_torch_ext.wheel import listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -72,7 +72,7 @@ class InstalledPackage:
     def origin(self) -> Mapping[str, Any]:
         """Return where the package was installed from (direct_url.json); empty if that was an index."""
         try:
-            found = untrusted.json(untrusted.text(self.record.with_name("direct_url.json"), listing.MAX_BYTES))
+            found = untrusted.json(untrusted.text(self.record.with_name("direct_url.json"), MAX_BYTES))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):
@@ -158,7 +158,7 @@ def unrecorded(site: Path, recorded: Collection[InstalledPackage]) -> Iterator[I
     for place in sorted([*site.glob(f"*/{MANIFEST}"), *site.glob(f"*/*/{MANIFEST}")]):
         root = place.parent.parent
         try:
-            head = untrusted.json(untrusted.text(place, listing.MAX_BYTES))
+            head = untrusted.json(untrusted.text(place, MAX_BYTES))
             name, package = canonicalize_name(head["distribution"], validate=True), head["package"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
@@ -174,7 +174,7 @@ def _installed(record: Path, place: Path) -> InstalledPackage:
     pruned: list[str] = []
     fault = newer = ""
     try:
-        manifest = listing.parse(untrusted.text(place, listing.MAX_BYTES), MANIFEST, file=place)
+        manifest = parse(untrusted.text(place, MAX_BYTES), MANIFEST, file=place)
         variants = tuple((each.variant, tuple(sorted(each.files))) for each in manifest.variants)
         head = dict(manifest.head)
         json.dumps(head, ensure_ascii=False).encode()  # checks that it can be written again

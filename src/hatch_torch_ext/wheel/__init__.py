@@ -24,6 +24,7 @@ from packaging.version import InvalidVersion, Version
 
 from hatch_torch_ext.base import escape
 from hatch_torch_ext.base.errors import WheelError
+from hatch_torch_ext.facts import manifest
 from hatch_torch_ext.wheel import members
 from hatch_torch_ext.wheel.members import Problem, Problems
 
@@ -31,11 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
+    from hatch_torch_ext.facts.manifest import Manifest
+    from hatch_torch_ext.facts.variant import Variant
+
 ELF_MAGIC = b"\x7fELF"
 CHUNK = 1 << 20
 MAX_TEXT = 32 << 20
 """Limit of all Python files that are read, in bytes."""
 MAX_METADATA = 1 << 20
+MAX_MANIFESTS = 8
 MAX_RECORD = 16 << 20
 """Limit of RECORD in bytes: as many files as are read, with long names."""
 MAX_LISTED = 1000
@@ -116,6 +121,27 @@ class Wheel:
         if not path.is_file() or path.stat().st_size > limit:
             return None
         return path.read_text(encoding="utf-8", errors="replace")
+
+    def manifests(self) -> tuple[str, ...]:
+        """Return the members that are manifests of ours. Raises ``WheelError`` if there are more than any wheel has."""
+        found = tuple(member.path for member in self.members if manifest.is_manifest(member.path))
+        if len(found) > MAX_MANIFESTS:
+            raise WheelError(
+                f"{self.path}: holds {len(found)} manifests (_torch_ext/manifest.json), and no wheel of ours has more "
+                f"than {MAX_MANIFESTS}. Do not trust this wheel"
+            )
+        return found
+
+    def manifest(self, place: str) -> Manifest:
+        """Return the content of the manifest at the member ``place``; raises as ``manifest.parse`` does."""
+        text = self.text(place, limit=manifest.MAX_BYTES)
+        if text is None:
+            raise WheelError(f"is too large to be read: it has more than {manifest.MAX_BYTES >> 20} MiB")
+        return manifest.parse(text, place, file=f"{self.path}: {place}")
+
+    def variants(self) -> list[Variant]:
+        """Return the variants of all manifests; raises as ``manifest`` and ``manifests`` do."""
+        return [item.variant for place in self.manifests() for item in self.manifest(place).variants]
 
     def metadata(self, member: str) -> tuple[tuple[str, str], ...]:
         """Return the header fields of METADATA or WHEEL in their order, or () if it is missing."""
