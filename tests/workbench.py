@@ -69,7 +69,7 @@ class Fixed:
     """A fixed number of jobs for a single entry."""
 
     jobs: int
-    serves: bool = False
+    compilers_wait: bool = False
 
     def turn(self) -> AbstractContextManager[Turn]:
         """Return the turn of a single entry."""

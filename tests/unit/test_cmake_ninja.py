@@ -77,7 +77,7 @@ def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
     monkeypatch.setattr(ninja, "_only_compiles", lambda *_: True)
     (tmp_path / "build.ninja").write_text("", encoding="utf-8")
     setup: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=SimpleNamespace(version=version)), build=tmp_path)
-    assert ninja._clients(setup, {}, Fixed(jobs=2, serves=True)) is expected
+    assert ninja._clients(setup, {}, Fixed(jobs=2, compilers_wait=True)) is expected
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_when_compilers_wait_for_jobs_by_themselves(
     entries: int, jobs: int, processes: int | None, *, expected: bool
 ) -> None:
     """Only where entries take over jobs of others, and the processes that wait are few."""
-    assert capacity.serves(Fixed(processes=processes), entries=entries, jobs=jobs) is expected
+    assert capacity.compilers_wait(Fixed(processes=processes), entries=entries, jobs=jobs) is expected
 
 
 def test_an_entry_that_compiles_alone_gets_a_job_though_memory_is_short() -> None:

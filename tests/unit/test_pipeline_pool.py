@@ -315,8 +315,8 @@ def test_the_path_is_short_and_has_no_blank(name: str, monkeypatch: pytest.Monke
     with contextlib.closing(Pool(1)) as made:
         assert not re.search(r"\s", str(made.path))
         assert len(str(made.path)) < 100
-        assert Shares(made, serves=True).serves
+        assert Shares(made, compilers_wait=True).compilers_wait
     monkeypatch.setattr("os.access", lambda *_: False)
     with contextlib.closing(Pool(1)) as made:  # no other folder can be written
         assert made.folder.parent == unfit
-        assert Shares(made, serves=True).serves is (len(str(unfit)) <= 80)
+        assert Shares(made, compilers_wait=True).compilers_wait is (len(str(unfit)) <= 80)

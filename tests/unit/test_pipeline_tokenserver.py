@@ -68,7 +68,7 @@ def soon(true: Callable[[], bool]) -> bool:
 
 def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
     """Each starts as many launchers as there are tokens: never more than three compilers, and no token is lost."""
-    log, shares = tmp_path / "log", Shares(pool, serves=True)
+    log, shares = tmp_path / "log", Shares(pool, compilers_wait=True)
 
     def build(folder: Path) -> None:
         folder.mkdir()

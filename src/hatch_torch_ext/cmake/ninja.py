@@ -165,8 +165,8 @@ def _run(setup: Setup, env: Mapping[str, str | None], share: Share, slots: Slots
 def _clients(setup: Setup, env: Mapping[str, str | None], slots: Slots) -> Clients:
     if not _takes_part(setup, env):
         return Clients.NONE
-    serves = slots.serves and Version(setup.toolchain.ninja.version) < WAITS_SINCE
-    return Clients.COMPILERS if serves and _only_compiles(setup, env) else Clients.NINJA
+    wait = slots.compilers_wait and Version(setup.toolchain.ninja.version) < WAITS_SINCE
+    return Clients.COMPILERS if wait and _only_compiles(setup, env) else Clients.NINJA
 
 
 def _only_compiles(setup: Setup, env: Mapping[str, str | None]) -> bool:

@@ -70,8 +70,8 @@ class Slots(Protocol):
         """Register an entry as working on the sources while the context lasts; others may do so too."""
 
     @property
-    def serves(self) -> bool:
-        """Return whether compilers, if they can be clients, take their jobs by themselves."""
+    def compilers_wait(self) -> bool:
+        """Return whether compilers, if they can be clients, wait for their jobs by themselves."""
 
     def share(self, clients: Clients) -> AbstractContextManager[Share]:
         """Provide this entry's share for one run of Ninja; without clients it is a fixed number of jobs."""

@@ -119,7 +119,7 @@ def jobs(capacity: Capacity, *, limit: int | None, per_job: int) -> tuple[int, s
     return possible, None if possible == most else f"{possible} of {most} jobs at once: that is the most"
 
 
-def serves(capacity: Capacity, *, entries: int, jobs: int) -> bool:
+def compilers_wait(capacity: Capacity, *, entries: int, jobs: int) -> bool:
     """Return whether the compilers of ``entries`` are to wait for jobs by themselves, not in their Ninja.
 
     It helps where entries take over jobs of others that have ended. Each entry starts a waiting process for each job.

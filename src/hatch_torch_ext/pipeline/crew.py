@@ -97,8 +97,9 @@ class Crew:
         family = take_over(work)
         pool = Pool(jobs)
         pressure = capacity.Pressure(pool, self.capacity, self.per_job, self.stream)
+        wait = capacity.compilers_wait(self.capacity, entries=len(self.tasks), jobs=jobs)
         means = _Means(
-            shares=Shares(pool, serves=capacity.serves(self.capacity, entries=len(self.tasks), jobs=jobs)),
+            shares=Shares(pool, compilers_wait=wait),
             sources=Sources(pool),
             family=family,
             cleanup=Cleanup(work, most=jobs + 1 if self.config.keep == "results" else None),

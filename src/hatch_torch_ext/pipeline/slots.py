@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Shares:
-    """The shares of one build's Ninjas; with ``serves``, compilers that can wait for a token by themselves do so.
+    """The shares of one build's Ninjas; with ``compilers_wait``, those that can wait for a token by themselves do so.
 
     A Ninja that is killed takes its tokens with it. Whenever no Ninja runs, those that are lost are known exactly, and
     come back; until then the pool is smaller, and no entry waits for more than it: each holds its own token.
     """
 
-    def __init__(self, pool: Pool, *, serves: bool = False) -> None:
-        self._pool, self.serves = pool, serves and pool.has_short_path
+    def __init__(self, pool: Pool, *, compilers_wait: bool = False) -> None:
+        self._pool, self.compilers_wait = pool, compilers_wait and pool.has_short_path
         self._compiling = SharedLock(pool, idle=pool.refill)
         self._numbers = itertools.count()
 
@@ -82,9 +82,9 @@ class EntrySlots:
         self.counts: tuple[int, int] | None = None
 
     @property
-    def serves(self) -> bool:
-        """Return whether compilers, if they can be clients, take their jobs by themselves."""
-        return self._shares.serves
+    def compilers_wait(self) -> bool:
+        """Return whether compilers, if they can be clients, wait for their jobs by themselves."""
+        return self._shares.compilers_wait
 
     def turn(self) -> contextlib.AbstractContextManager[Turn]:
         """Return this entry's turn at the sources."""

@@ -28,7 +28,7 @@ _MESSAGE = 4096
 
 
 class TokenServer:
-    """Serves one run of Ninja, whose entry holds a token: the first compiler gets that one, the others take their own.
+    """The tokens of one run of Ninja, whose entry holds one: the first compiler gets that, the others take their own.
 
     So the entry has its token at the end without waiting for it. It is lent to the pool only while all that its Ninja
     started wait for other entries' compilers.
