@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
@@ -88,40 +89,40 @@ def of_setup(found: Declared, *, cpu_only: bool = False) -> Kept | None:
 
     ``cpu_only``: no entry will have CUDA, so that what CMake is given without CUDA is given always.
     """
-    recordings = [found.cpu] if cpu_only and found.cpu is not None else found.recordings
-    root, fields = found.root, found.recordings[0].cmake or _commanded(recordings)
-    source = str(fields["source"]) if fields else targets.own_cmake(root)
+    root, recordings, own = found.root, found.recordings, found.recordings[0].cmake
+    known = own or next((each.commanded for each in recordings if each.commanded is not None), None)
+    source = str(known["source"]) if known else targets.own_cmake(root)
     if source is None or not (root / source / CMAKE).is_file():
         return None
-    notes, options = [], dict[str, Any]()
-    if fields is None:
-        why = "variables belong in the hook's `cmake.define`"
-        notes.append(Note(f"what its command gives to CMake is not carried over: {why}"))
-    elif arguments := [str(each) for each in fields["args"] if not _GIVEN.match(str(each))]:
-        options["args"] = arguments
-    notes += _only_with_cuda(recordings)
     document = texts.document(root)
     kept = _kept(
         root,
         source,
         document,
-        notes,
         package=found.package,
         metadata=found.metadata,
-        cmake=options,
         requires=texts.build_requirements(document, without=_BROUGHT),
         extensions=found.names,
     )
-    return of_setup(found, cpu_only=True) if found.cpu is not None and not (cpu_only or kept.backends) else kept
+    if found.cpu is not None and (cpu_only or not kept.backends):
+        recordings = [found.cpu]
+    given = own["args"] if own else _commanded(recordings)
+    notes, options = [], dict(kept.options)
+    if given is None:
+        why = "variables belong in the hook's `cmake.define`"
+        notes.append(Note(f"what its command gives to CMake is not carried over: {why}"))
+    elif arguments := [str(each) for each in given if not _GIVEN.match(str(each))]:
+        options["cmake"] = {"args": arguments, **kept.options.get("cmake", {})}
+    notes += _only_with_cuda(recordings)
+    return replace(kept, options=options, notes=(*notes, *kept.notes))
 
 
-def _commanded(recordings: Sequence[Recording]) -> dict[str, Any] | None:
+def _commanded(recordings: Sequence[Recording]) -> list[Any] | None:
     """Return what commands of the project give to CMake on every machine; None where one was recorded without any."""
-    known = [each.commanded for each in recordings if each.commanded is not None]
+    known = [each.commanded["args"] for each in recordings if each.commanded is not None]
     if len(known) < len(recordings):
         return None
-    arguments = [given for given in known[0]["args"] if all(given in each["args"] for each in known)]
-    return {"source": known[0]["source"], "args": arguments}
+    return [given for given in known[0] if all(given in each for each in known)]
 
 
 def _only_with_cuda(recordings: Sequence[Recording]) -> Iterator[Note]:
@@ -157,7 +158,6 @@ def of_pyproject(root: Path) -> Kept:
     if (of_cmake := parsed_requirement(f"cmake {cmake.pop('version', '')}")) is not None:
         requires.append(str(of_cmake))
     exclude = tuple(wheel.pop("exclude", ()))
-    notes: list[Note] = []
     hatch = document.setdefault("tool", tomlkit.table()).setdefault("hatch", tomlkit.table(is_super_table=True))
     for key in ("include", "exclude"):
         if value := sdist.pop(key, None):
@@ -171,11 +171,11 @@ def of_pyproject(root: Path) -> Kept:
         f"{table}{key}" for table, keys in (("cmake.", cmake), ("wheel.", wheel), ("sdist.", sdist)) for key in keys
     ]
     unknown = [key for key in (*left, *settings) if key not in _PASSED_OVER]
-    notes += [Note(f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
+    notes = [Note(f"`{key}` of [tool.scikit-build] is not carried over") for key in unknown]
     document["tool"].pop("scikit-build", None)
     metadata = {"name": name, "packages": list(folders), "package_dir": folders}
-    kept = _kept(root, source, document, notes, package=package, metadata=metadata, cmake=options, requires=requires)
-    return replace(kept, exclude=exclude)
+    kept = _kept(root, source, document, package=package, metadata=metadata, cmake=options, requires=requires)
+    return replace(kept, exclude=exclude, notes=(*notes, *kept.notes))
 
 
 def _packages(root: Path, name: str, given: object) -> dict[str, str]:
@@ -212,12 +212,11 @@ def _kept(
     root: Path,
     source: str,
     document: Mapping[str, Any],
-    notes: list[Note],
     *,
     package: str,
     metadata: Mapping[str, Any],
-    cmake: Mapping[str, Any],
     requires: Sequence[str],
+    cmake: Mapping[str, Any] = MappingProxyType({}),
     extensions: Sequence[str] = (),
 ) -> Kept:
     """Return what is kept; ``cmake`` are the options of that table, ``extensions`` dotted names that are known."""
@@ -233,7 +232,8 @@ def _kept(
     options: dict[str, Any] = {"source": source, **({"cmake": dict(cmake)} if cmake else {})}
     if found := _of_skbuild(whole, document, cmake.get("define", {})):
         options.setdefault("cmake", {})["define"] = {**cmake.get("define", {}), **found}
-    changed = []
+    changed: list[tuple[str, str]] = []
+    notes: list[Note] = []
     if not _INSTALLS.search(whole):
         dotted_names = {each.rpartition(".")[2]: each for each in extensions} or {each: each for each in made}
         for place, added in _installing(files, made, dotted_names, package, _shared(files)).items():
