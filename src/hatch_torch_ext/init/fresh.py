@@ -30,7 +30,8 @@ OF_CUDA = (
     ('DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]', 'DEVICES = ["cpu"]'),
 )
 """Lines of the templates that only a package with a CUDA kernel has, and what others have in their place."""
-SUMMARY = "A PyTorch extension: one wheel for every torch."
+OF_JIT = (('fallback = "build"  # where no variant fits, the wheel builds one at first use\n', ""),)
+"""The same of a package that can be built at first use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
 def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str]]:
     def template(source: str) -> str:
         text = resources.text(f"fresh/{source}")
-        for words in OF_CUDA if not choices.cuda else ():
+        for words in (*(() if choices.cuda else OF_CUDA), *(() if choices.jit else OF_JIT)):
             text = text.replace(*words)
         return text.replace("fresh_package", package).replace("fresh-package", name)
 
@@ -94,7 +95,7 @@ def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str
     for file, text in sorted(workflow_texts().items()):
         yield (WORKFLOWS / file).as_posix(), text
     yield ".gitignore", template("gitignore")
-    yield "pyproject.toml", _pyproject(name, package, choices)
+    yield "pyproject.toml", _pyproject(template("pyproject.toml"), name, choices)
 
 
 def _cmake(package: str, choices: Choices) -> str:
@@ -133,53 +134,14 @@ def _cmake(package: str, choices: Choices) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pyproject(name: str, package: str, choices: Choices) -> str:
-    requires, matrix = _matrix(choices)
-    lines = [
-        "[build-system]",
-        'requires = ["hatchling", "hatch-torch-ext"]',
-        'build-backend = "hatchling.build"',
-        "",
-        "[project]",
-        f'name = "{name}"',
-        'version = "0.1.0"',
-        f'description = "{SUMMARY}"',
-        'readme = "README.md"',
-        f'requires-python = ">={requires}"',
-        'dynamic = ["dependencies"]  # torch, by the matrix below',
-        "",
-        "[tool.hatch.metadata.hooks.torch-ext]",
-        "dependencies = []  # what the package requires besides torch",
-        "",
-        "[tool.hatch.build.targets.wheel]",
-        f'packages = ["src/{package}"]',
-        "",
-        "[tool.hatch.build.targets.wheel.hooks.torch-ext]",
-        'source = "csrc"',
-        *(['fallback = "build"  # where no variant fits, the wheel builds one at first use'] if choices.jit else []),
-        "",
-        "# The one place that says which torch is served.",
-        "[tool.hatch.envs.matrix]",
-        "skip-install = true",
-        'dependencies = ["torch=={matrix:torch}.*", "numpy", "pytest"]',
-        "",
-        *matrix,
-        "[tool.hatch.envs.matrix.scripts]",
-        "test = [",
-        *(f'  "{line}",' for line in served.script_of_tests(name, "tests")),
-        "]",
-    ]
-    if choices.stable and not choices.module:
-        lines += [
-            "",
-            "# The build for the oldest torch serves all later ones: `hatch run newest:test` tests it on the newest.",
-            "[tool.hatch.envs.newest]",
-            "skip-install = true",
-            'dependencies = ["torch", "numpy", "pytest"]',
-            "[tool.hatch.envs.newest.scripts]",
-            *lines[-4:],
-        ]
-    return "\n".join(lines) + "\n"
+def _pyproject(text: str, name: str, choices: Choices) -> str:
+    """Return pyproject.toml with the matrix; only a package on the stable ABI is tested on the newest torch."""
+    python, matrix = _matrix(choices)
+    if not choices.stable or choices.module:
+        text = text.partition("\n# The build for the oldest torch")[0]
+    tests = [f'  "{line}",' for line in served.script_of_tests(name, "tests")]
+    lines = {"MATRIX": matrix, "TESTS": tests}
+    return re.sub(r"@(\w+)@\n", lambda match: "\n".join(lines[match[1]]) + "\n", text.replace("@PYTHON@", python))
 
 
 def _matrix(choices: Choices) -> tuple[str, list[str]]:

@@ -314,10 +314,15 @@ def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
     Two calls with the same arguments give the same bytes. Raises ``KeyError`` for an unknown machine.
     """
     strings, symbols, hashes = _tables(soname, exports)
-    symbols_at = FILE_HEADER.size + 3 * SEGMENT.size
-    hashes_at = symbols_at + len(symbols)
-    strings_at = hashes_at + len(hashes)
-    dynamic_at = -(-(strings_at + len(strings)) // 8) * 8
+    body = bytearray(FILE_HEADER.size + 3 * SEGMENT.size)  # the headers, which are filled in at the end
+
+    def put(data: bytes, align: int = 1) -> int:
+        body.extend(bytes(-len(body) % align))
+        at = len(body)
+        body.extend(data)
+        return at
+
+    symbols_at, hashes_at, strings_at = put(symbols), put(hashes), put(strings)
     entries = (
         (_DT_SONAME, 1),
         (_DT_HASH, hashes_at),
@@ -328,24 +333,23 @@ def stub(soname: str, machine: str, *, exports: Sequence[str] = ()) -> bytes:
         (0, 0),
     )
     dynamic = b"".join(DYNAMIC.pack(*entry) for entry in entries)
-    loaded = dynamic_at + len(dynamic)
+    dynamic_at = put(dynamic, 8)
+    loaded = len(body)
     names = b"\0.dynsym\0.hash\0.dynstr\0.dynamic\0.shstrtab\0"
-    sections_at = -(-(loaded + len(names)) // 8) * 8
-
+    names_at = put(names)
     rows = (
         _Section(b".dynsym", DYNSYM, _ALLOC, symbols_at, len(symbols), link=3, info=1, entry=SYMBOL.size),
         _Section(b".hash", _HASH, _ALLOC, hashes_at, len(hashes), link=1, entry=4),
         _Section(b".dynstr", _STRTAB, _ALLOC, strings_at, len(strings)),
         _Section(b".dynamic", _DYNAMIC, _ALLOC | _WRITE, dynamic_at, len(dynamic), link=3, entry=DYNAMIC.size),
-        _Section(b".shstrtab", _STRTAB, 0, loaded, len(names)),
+        _Section(b".shstrtab", _STRTAB, 0, names_at, len(names)),
     )
-    sections = (bytes(SECTION.size), *(row.pack(names) for row in rows))
-    header = _file_header(machine, sections_at, len(sections))
-    segments = (
-        SEGMENT.pack(_PT_LOAD, 6, 0, 0, 0, loaded, loaded, PAGE)
-        + SEGMENT.pack(_PT_DYNAMIC, 6, dynamic_at, dynamic_at, dynamic_at, len(dynamic), len(dynamic), 8)
-        + SEGMENT.pack(_PT_STACK, 6, 0, 0, 0, 0, 0, 16)
+    sections_at = put(b"".join([bytes(SECTION.size), *(row.pack(names) for row in rows)]), 8)
+    headers = (
+        _file_header(machine, sections_at, 1 + len(rows)),
+        SEGMENT.pack(_PT_LOAD, 6, 0, 0, 0, loaded, loaded, PAGE),
+        SEGMENT.pack(_PT_DYNAMIC, 6, dynamic_at, dynamic_at, dynamic_at, len(dynamic), len(dynamic), 8),
+        SEGMENT.pack(_PT_STACK, 6, 0, 0, 0, 0, 0, 16),
     )
-    body = header + segments + symbols + hashes + strings
-    body += bytes(dynamic_at - len(body)) + dynamic + names
-    return bytes(body + bytes(sections_at - len(body)) + b"".join(sections))
+    body[:symbols_at] = b"".join(headers)
+    return bytes(body)

@@ -54,21 +54,14 @@ def compiler(entry: Entry, config: Config, machine: str, *, environ: Mapping[str
     named = options.cxx or dict(entry.env_vars).get("CXX")
     names = [named] if named else _names(machine)
     sysroot = _sysroot(entry, options)
-    for name in names:
-        words = tools.command(name)
-        path = shutil.which(words[0]) if words else None
-        if path is None:
-            continue
-        tool = Tool(path=Path(path), version=tools.describe_compiler(Path(path), *words[1:], entry=entry.name))
-        flags = tuple(words[1:])
-        if tool.version.startswith("Clang"):
-            if sysroot is None and not named and not _usual_sysroot(machine).is_dir():
-                continue
-            flags = (*flags, f"--target={machine}-linux-gnu")
-        return tool, _target(entry, options, tool, flags, sysroot)
-    missing = f"looked for {', '.join(names)} on PATH"
-    if named:
-        missing = f"the compiler `{named}` {_is_missing(named)}"
+    for path, flags in filter(None, map(_program, names)):
+        tool = Tool(path=path, version=tools.describe_compiler(path, *flags, entry=entry.name))
+        if not tool.version.startswith("Clang"):
+            return tool, _target(entry, options, tool, flags, sysroot)
+        if named or sysroot is not None or _usual_sysroot(machine).is_dir():
+            return tool, _target(entry, options, tool, (*flags, f"--target={machine}-linux-gnu"), sysroot)
+    looked_for = f"looked for {', '.join(names)} on PATH"
+    missing = f"the compiler `{named}` {_is_missing(named)}" if named else looked_for
     raise ToolchainError(
         entry.name,
         f"no C++ compiler for {machine} was found ({missing}). Install one: {_how_to_install(machine, environ)}, or "
@@ -178,6 +171,13 @@ def _usual_sysroot(machine: str) -> Path:
     return Path(f"/usr/{machine}-linux-gnu")
 
 
+def _program(command: str) -> tuple[Path, tuple[str, ...]] | None:
+    """Return the compiler that a command names, and its arguments; None if it is not there."""
+    words = tools.command(command)
+    path = shutil.which(words[0]) if words else None
+    return None if path is None else (Path(path), tuple(words[1:]))
+
+
 def _is_missing(program: str) -> str:
     return "does not exist" if "/" in program else "is not on PATH"
 
@@ -186,16 +186,14 @@ def _named_cc(entry: Entry, options: Cross) -> tuple[Path, tuple[str, ...]] | No
     """Return the C compiler of the option `cross.<machine>.cc` and its flags, or None if the option is not set."""
     if options.cc is None:
         return None
-    words = tools.command(options.cc)
-    path = shutil.which(words[0]) if words else None
-    if path is None:
-        named = words[0] if words else options.cc
+    if (found := _program(options.cc)) is None:
+        named = next(iter(tools.command(options.cc)), options.cc)
         raise ToolchainError(
             entry.name,
             f"option `cross.{options.machine}.cc` names `{named}`, which {_is_missing(named)}: correct it, or remove "
             "it to use the C compiler beside the C++ compiler",
         )
-    return Path(path), tuple(words[1:])
+    return found
 
 
 def _c_compiler(cxx: Path) -> Path | None:

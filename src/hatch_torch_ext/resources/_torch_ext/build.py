@@ -18,7 +18,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
 
     from hatch_torch_ext.resources import _variants as loader
     from hatch_torch_ext.resources._variants import Choice, Facts, Variant
@@ -272,26 +272,12 @@ def _builders_path() -> List[str]:
 
 def _run_builder(here: Facts, cache: str) -> str:
     """Run the builder, write its messages to stderr, and return why it failed, or ""."""
-    import json
     import subprocess
 
-    import torch
-
-    first, second = _names(here)
-    request = {
-        "package": loader.DATA["package"],
-        "distribution": loader.DATA["distribution"],
-        "root": loader.ROOT,
-        "cache": cache,
-        "view": f"{first}-{second}",
-        "torch": os.path.dirname(os.path.abspath(str(torch.__file__))),
-        "nvidia": [path for path in (f"{each}/nvidia" for each in sys.path if each) if os.path.isdir(path)],
-        "path": _builders_path(),
-    }
+    request = _request(here, cache)
     loader._helped("tell", None, f"no compiled variant fits torch {here['torch']}: one is built, once")
     own = tuple(f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
     added = [path for path in request["path"] if not path.startswith(own)]
-    fault = ""
     try:
         builder = subprocess.Popen(
             [sys.executable, "-c", _BUILD],
@@ -302,25 +288,49 @@ def _run_builder(here: Facts, cache: str) -> str:
         )
     except OSError as error:
         return f"the builder cannot be started: {error}. Limits are set by `ulimit -u` and, in a container, pids.max"
-    with builder as running:
-        if running.stdin is None or running.stdout is None:
-            return "its streams are not there"
+    with builder:
         try:
-            running.stdin.write(json.dumps(request).encode() + b"\n")
-            running.stdin.close()
-        except BrokenPipeError:
-            pass  # the builder could not start: it wrote why to stderr
-        try:
-            for raw in running.stdout:
-                line = raw.decode("utf-8", "replace").rstrip("\n")
-                if line.startswith("\0"):
-                    fault = str(json.loads(line[1:]))
-                else:
-                    loader._helped("tell", None, line)
+            fault = _answer(builder, request)
         except BaseException:  # Ctrl-C, or an exception of a signal handler: the build is to stop
-            running.terminate()
+            builder.terminate()
             raise
-    return fault or (f"the builder ended with status {running.returncode}" if running.returncode else "")
+    return fault or (f"the builder ended with status {builder.returncode}" if builder.returncode else "")
+
+
+def _request(here: Facts, cache: str) -> Dict[str, Any]:
+    """Return what the builder is to build, and where."""
+    import torch
+
+    first, second = _names(here)
+    return {
+        "package": loader.DATA["package"],
+        "distribution": loader.DATA["distribution"],
+        "root": loader.ROOT,
+        "cache": cache,
+        "view": f"{first}-{second}",
+        "torch": os.path.dirname(os.path.abspath(str(torch.__file__))),
+        "nvidia": [path for path in (f"{each}/nvidia" for each in sys.path if each) if os.path.isdir(path)],
+        "path": _builders_path(),
+    }
+
+
+def _answer(builder: Any, request: Dict[str, Any]) -> str:
+    """Send the request, write the builder's messages to stderr, and return the fault that it names, or ""."""
+    import json
+
+    fault = ""
+    try:
+        builder.stdin.write(json.dumps(request).encode() + b"\n")
+        builder.stdin.close()
+    except BrokenPipeError:
+        pass  # the builder could not start: it wrote why to stderr
+    for raw in builder.stdout:
+        line = raw.decode("utf-8", "replace").rstrip("\n")
+        if line.startswith("\0"):
+            fault = str(json.loads(line[1:]))
+        else:
+            loader._helped("tell", None, line)
+    return fault
 
 
 def _folder_to_work_in() -> Optional[str]:
