@@ -15,6 +15,7 @@ import wheels
 from hatch_torch_ext import config as configuration
 from hatch_torch_ext import resolve, store
 from hatch_torch_ext.cmake import buildfolder, ninja, replies
+from hatch_torch_ext.cmake.replies import Reply
 from hatch_torch_ext.environments import making, reading
 from hatch_torch_ext.facts import content
 from hatch_torch_ext.facts.variant import BuiltVariant
@@ -54,6 +55,8 @@ def of(root: Path) -> dict[str, tuple[Path, Reader]]:
     return {
         **_of_entries(task),
         **_of_a_build_folder(root / "build"),
+        **_of_a_configured_folder(root / "notes", buildfolder.NOTES),
+        **_of_a_configured_folder(root / "run path", buildfolder.RUN_PATH),
         **_of_ninja(root / "ninja"),
         **_of_a_reply(root / "reply"),
         **_of_the_store(store.open_store(root / "store")),
@@ -118,6 +121,23 @@ def _of_a_build_folder(build: Path) -> dict[str, tuple[Path, Reader]]:
 
 
 def _of_ninja(build: Path) -> dict[str, tuple[Path, Reader]]:
+def _of_a_configured_folder(folder: Path, name: str) -> dict[str, tuple[Path, Reader]]:
+    """Write what our CMake files leave for later; the reader of one of it says whether CMake need not run again."""
+    build, reply = folder / "build", Reply(compilers={}, targets=(), rules=())
+    environment = SimpleNamespace(site_packages=folder, interpreter=SimpleNamespace(machine="x86_64"))
+    setup: Any = SimpleNamespace(build=build, folder=folder, environment=environment)
+    left = {buildfolder.NOTES: "nvcc 13.0\n", buildfolder.RUN_PATH: "/build/own"}
+    disk.write(build, {"CMakeCache.txt": "", "build.ninja": "", **left})
+
+    def is_configured() -> object:
+        with mock.patch.dict("os.environ", clear=True), mock.patch.object(replies, "read", return_value=reply):
+            return buildfolder.configured(setup, (), {}, {}) is not None
+
+    with mock.patch.dict("os.environ", clear=True), mock.patch.object(replies, "read", return_value=reply):
+        buildfolder.note(setup, (), {}, {})
+    return {name: (build / name, is_configured)}
+
+
     def read() -> object:
         return ninja.known(build, "outside", lambda: ["/a"]) == ["/a"]
 
@@ -152,7 +172,7 @@ def _of_a_reply(build: Path) -> dict[str, tuple[Path, Reader]]:
     def read() -> object:
         setup: Any = SimpleNamespace(build=build, folder=build / "work")
         with mock.patch.multiple(buildfolder, _read=lambda _: {"configured": "x"}, _digest=lambda *_: "x"):
-            return buildfolder.is_configured(setup, (), {}, {})
+            return buildfolder.configured(setup, (), {}, {})
 
     return {f"reply: {name}": (folder / name, read) for name in files}
 

@@ -16,6 +16,7 @@ from hatch_torch_ext import elf
 from hatch_torch_ext.audit import python
 from hatch_torch_ext.audit.subject import AuditedBinary, Subject
 from hatch_torch_ext.base.errors import CompileError
+from hatch_torch_ext.cmake import buildfolder, replies
 from hatch_torch_ext.config import CMakeConfig
 from hatch_torch_ext.toolchain import tools
 from hatch_torch_ext.values import CompilerCache
@@ -312,6 +313,37 @@ def test_a_second_run_resumes_and_another_configuration_starts_anew(bench: Workb
     assert stamp.exists()
     bench.build("names", cmake=CMakeConfig(build_type="Debug"))
     assert not stamp.exists()
+
+
+def test_what_cmake_says_of_itself_is_read_once_where_it_does_not_run(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To see that it is whole and to use it; and once at the end, since Ninja may have started CMake again."""
+    assert bench.build("names").log.read_text().count(" -S ") == 1
+    reads: list[Path] = []
+    read = replies.read
+
+    def noted(build: Path) -> replies.Reply:
+        reads.append(build)
+        return read(build)
+
+    monkeypatch.setattr(replies, "read", noted)
+    assert bench.build("names").log.read_text().count(" -S ") == 1
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("name", [buildfolder.NOTES, buildfolder.RUN_PATH])
+def test_what_our_cmake_files_left_is_written_again_where_it_is_damaged(name: str, bench: Workbench) -> None:
+    """Cut off, removed, or something else: CMake runs again, as after a change, and the build ends as before."""
+    tree = bench.build("names")
+    file = tree.prefix.parent / "build" / name
+    whole = file.read_bytes()
+    for damaged in (None, b"\xff\xfe", whole + b"\n"):
+        file.unlink()
+        if damaged is not None:
+            file.write_bytes(damaged)
+        assert bench.build("names").files == tree.files
+        assert file.read_bytes() == whole
 
 
 def test_compilers_with_arguments_and_the_build_type_of_the_environment(

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from hatch_torch_ext.cmake.sharing import Slots, Turn
     from hatch_torch_ext.values import Setup
 
-NOTES = "torch_ext_notes.txt"
-RUN_PATH = "torch_ext_run_path.txt"
-"""Where the project's programs and modules find libraries while it is built, as ``LD_LIBRARY_PATH`` has it."""
-
 
 def build(
     setup: Setup,
@@ -128,9 +124,9 @@ def _steps(run: _Runner, turn: Turn, before: Mapping[Path, buildfolder.State]) -
     """Do the same once, with the project's files as they were ``before``."""
     setup, entry = run.setup, run.setup.entry
     # The order matters: an entry that ends its configure step has reported before whether it wrote.
-    is_configured = not turn.others_configure and buildfolder.is_configured(setup, run.configuring, run.env, before)
+    reply = None if turn.others_configure else buildfolder.configured(setup, run.configuring, run.env, before)
     buildfolder.forget(setup)
-    if not is_configured:
+    if reply is None:
         replies.query(setup.build)
         with turn.configuring():
             run.configure()
@@ -142,7 +138,7 @@ def _steps(run: _Runner, turn: Turn, before: Mapping[Path, buildfolder.State]) -
         toolchainfile.check_runs(setup)
     for note in (*_notes(setup), *failures.tried_in_vain(setup.build)):
         run.report(note)
-    reply = _reply(setup)
+    reply = reply or _reply(setup)
     failures.check_destinations(entry.name, reply, prefix=setup.prefix, site=setup.environment.site_packages)
     if not reply.rules and not failures.installs_while_compiling(setup.config.source):
         # Reported before the minutes that compiling takes.
@@ -182,7 +178,7 @@ class _Runner:
 
     def configure(self) -> None:
         buildfolder.begin_configuring(self.setup)
-        (self.setup.build / NOTES).unlink(missing_ok=True)
+        (self.setup.build / buildfolder.NOTES).unlink(missing_ok=True)
         # CMake's try_compile results are neither kept nor counted.
         replace(self, env={**self.env, "CCACHE_DISABLE": "1"})("configuring", self.configuring)
         buildfolder.end_configuring(self.setup)
@@ -239,7 +235,7 @@ def _install(run: _Runner, reply: replies.Reply) -> None:
 
 def _run_path(run: _Runner) -> dict[str, str]:
     """Return the variable by which what install rules run (``install(CODE)``) finds the libraries of the build."""
-    ours = (run.setup.build / RUN_PATH).read_text(encoding="utf-8")
+    ours = (run.setup.build / buildfolder.RUN_PATH).read_text(encoding="utf-8", errors="surrogateescape")
     given = run.env.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
     return {"LD_LIBRARY_PATH": ":".join(filter(None, [ours, given]))} if ours else {}
 
@@ -263,7 +259,8 @@ def _quiet(version: str) -> list[str]:
 
 def _notes(setup: Setup) -> list[str]:
     """Return what our CMake files say to the user. Raises ``CompileError`` where they did not run."""
-    notes = setup.build / NOTES
+    notes = setup.build / buildfolder.NOTES
     if not notes.exists():
         raise CompileError(setup.entry.name, failures.did_not_run(setup))
-    return list(dict.fromkeys(notes.read_text(encoding="utf-8").splitlines()))  # Ninja may have started CMake again
+    lines = notes.read_text(encoding="utf-8", errors="replace").splitlines()
+    return list(dict.fromkeys(lines))  # Ninja may have started CMake again

@@ -25,9 +25,10 @@ from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.facts.variables import Use
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from hatch_torch_ext.cmake.replies import Inputs
+    from hatch_torch_ext.cmake.replies import Reply
     from hatch_torch_ext.values import Setup
 
 FILE = "torch_ext.json"
@@ -37,6 +38,10 @@ as something was installed, ``placed`` (what compiling has put into the prefix, 
 
 It is in the folder, so that it ends with it, and replaced whole; what it claims is taken back before that changes.
 """
+NOTES = "torch_ext_notes.txt"
+"""What our CMake files say to the user, each on a line; the file is there once they ran."""
+RUN_PATH = "torch_ext_run_path.txt"
+"""Where the project's programs and modules find libraries while it is built, as ``LD_LIBRARY_PATH`` has it."""
 OF_THE_SHELL = ("_", "OLDPWD", "SHLVL")
 """Variables that differ from one command to the next."""
 SYSTEM = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/lib")
@@ -104,21 +109,23 @@ def end_configuring(setup: Setup) -> None:
     _change(setup, configuring=None)
 
 
-def is_configured(
+def configured(
     setup: Setup, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
-) -> bool:
-    """Say whether the build folder was configured by ``command`` from what is there now (``before``: the project)."""
+) -> Reply | None:
+    """Return CMake's description of the build folder if it need not be configured again.
+
+    It was configured by ``command`` from what is there now (``before``: the project), and nothing of it is damaged.
+    """
     if is_distrusted(setup) or (known := _read(setup).get("configured")) is None:
-        return False
+        return None
     try:
-        replies.read(setup.build)  # which is needed whole, whether or not CMake runs
-        inputs = replies.inputs(setup.build)
+        reply = replies.read(setup.build)
     except untrusted.DAMAGED:
-        return False
-    try:
-        return known == _digest(setup, inputs, command, env, before)
-    except OSError:
-        return False
+        return None
+    with contextlib.suppress(OSError):
+        if known == _digest(setup, reply, command, env, before):
+            return reply
+    return None
 
 
 def forget(setup: Setup) -> None:
@@ -129,12 +136,12 @@ def forget(setup: Setup) -> None:
 def note(setup: Setup, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]) -> None:
     """Remember what a build that went well was configured from: ``before`` is the project as it was when it began."""
     try:
-        inputs = replies.inputs(setup.build)
+        reply = replies.read(setup.build)  # Ninja may have started CMake again
     except untrusted.DAMAGED:
-        return  # CMake's description of itself cannot be read: it is made again
+        return  # it is made again
     with contextlib.suppress(OSError):
-        if not any(_reads(setup, path) for path in inputs.files):
-            _change(setup, configured=_digest(setup, inputs, command, env, before))
+        if not any(_reads(setup, path) for path in reply.files):
+            _change(setup, configured=_digest(setup, reply, command, env, before))
 
 
 def _read(setup: Setup) -> dict[str, str]:
@@ -208,17 +215,17 @@ def _reads(setup: Setup, path: Path) -> bool:
 
 
 def _digest(
-    setup: Setup, inputs: Inputs, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
+    setup: Setup, reply: Reply, command: Sequence[str], env: Mapping[str, str | None], before: Mapping[Path, State]
 ) -> str:
     environ = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
-    outside = {path.parent for path in inputs.sources if path not in before and not path.is_relative_to(setup.folder)}
+    outside = {path.parent for path in reply.sources if path not in before and not path.is_relative_to(setup.folder)}
     places = {*SYSTEM, *(f"{folder}/{setup.environment.interpreter.machine}-linux-gnu" for folder in SYSTEM)}
     looked_at = {*map(Path, places), *map(Path, environ.get("PATH", "").split(os.pathsep)), *outside}
     facts = {
         "command": list(command),
         "environ": {name: value for name, value in environ.items() if name not in OF_THE_SHELL},
-        "made": [_state(setup.build / name) for name in ("CMakeCache.txt", "build.ninja")],
-        "files": {str(path): before.get(path) or _state(path) for path in inputs.files},
+        "made": {name: _state(setup.build / name) for name in ("CMakeCache.txt", "build.ninja", NOTES, RUN_PATH)},
+        "files": {str(path): before.get(path) or _state(path) for path in reply.files},
         "project": sorted(map(str, before)),
         "packages": sorted(path.name for path in setup.environment.site_packages.iterdir()),
         "folders": {str(folder): _state(folder)[0] for folder in looked_at if folder.is_dir()},
@@ -261,13 +268,16 @@ def snapshot(setup: Setup) -> dict[Path, State]:
     return found
 
 
-def _counts(setup: Setup, path: Path) -> bool:
-    """Return whether a file that CMake names nowhere may be compiled, packed or installed."""
+def _counting(setup: Setup, changed: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files that may be compiled, packed or installed."""
+    named = set(project.named(changed, setup.config.source))
     packed = [setup.config.source, setup.config.package_dir]
     with contextlib.suppress(*untrusted.DAMAGED):  # CMake has not come so far
         packed += [folder for rule in replies.read(setup.build).rules for _, folder in rule.folders]
-    read = project.is_compiled(path.name) or _LINKED.search(path.name) is not None
-    return read or any(path.is_relative_to(folder) for folder in packed)
+    for path in changed:
+        read = path in named or project.is_compiled(path.name) or _LINKED.search(path.name) is not None
+        if read or any(path.is_relative_to(folder) for folder in packed):
+            yield path
 
 
 def distrust(setup: Setup) -> None:
@@ -290,9 +300,7 @@ def what_changed(setup: Setup, before: Mapping[Path, State]) -> str | None:
     changed = sorted(path for path, state in snapshot(setup).items() if before.get(path) != state)
     if changed:
         ours = project.output_files()
-        named = set(project.named(changed, setup.config.source))
-        counting = (path for path in changed if path in named or _counts(setup, path))
-        changed = [path for path in counting if project.identity(path) not in ours]
+        changed = [path for path in _counting(setup, changed) if project.identity(path) not in ours]
     if not changed:
         return None
     shown = escape.few([os.path.relpath(path, setup.config.root) for path in changed])

@@ -67,19 +67,16 @@ class InstallRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """``compilers`` by language (``GNU 12.2.0``); ``rules`` are all install rules of the project."""
+    """``compilers`` by language (``GNU 12.2.0``); ``rules`` are all install rules of the project.
+
+    ``files`` are what CMake read that neither came with it nor was made by it; ``sources`` those of all targets.
+    """
 
     compilers: Mapping[str, str]
     targets: tuple[Target, ...]
     rules: tuple[InstallRule, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """``files`` are what CMake read that neither came with it nor was made by it; ``sources`` those of all targets."""
-
-    files: tuple[Path, ...]
-    sources: tuple[Path, ...]
+    files: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
 
 
 def query(build_dir: Path) -> None:
@@ -97,45 +94,34 @@ def query(build_dir: Path) -> None:
 
 def read(build_dir: Path) -> Reply:
     """Return the reply to ``query``. Raises one of ``untrusted.DAMAGED``."""
-    folder, answers = _answers(build_dir)
-    model = _json(answers["codemodel"])
+    folder = build_dir / API / "reply"
+    index = _json(max(folder.glob("index-*.json"), key=lambda path: path.name))
+    responses = index["reply"][CLIENT]["query.json"]["responses"]
+    answers = {answer["kind"]: _json(folder / answer["jsonFile"]) for answer in responses}
+    model = answers["codemodel"]
+    source, build = (Path(model["paths"][name]) for name in ("source", "build"))
     compilers = {
         found["language"]: f"{found['compiler'].get('id', '')} {found['compiler'].get('version', '')}".strip()
-        for found in _json(answers["toolchains"])["toolchains"]
+        for found in answers["toolchains"]["toolchains"]
     }
-    targets, rules = [], []
+    targets: list[Target] = []
+    rules: list[InstallRule] = []
+    sources: set[str] = set()
     for configuration in model["configurations"]:
-        build = Path(model["paths"]["build"])
-        targets += [_target(_json(folder / target["jsonFile"]), build) for target in configuration["targets"]]
+        for target in (_json(folder / each["jsonFile"]) for each in configuration["targets"]):
+            targets.append(_target(target, build))
+            sources |= {file["path"] for file in target.get("sources", [])}
         for directory in configuration["directories"]:
             project = configuration["projects"][directory["projectIndex"]]["name"]
-            rules += _rules(
-                _json(folder / directory["jsonFile"]), source=Path(model["paths"]["source"]), project=project
-            )
+            rules += _rules(_json(folder / directory["jsonFile"]), source=source, project=project)
+    files = (file for file in answers["cmakeFiles"]["inputs"] if not (file.get("isCMake") or file.get("isGenerated")))
     return Reply(
         compilers=compilers,
         targets=tuple(sorted(targets, key=lambda target: target.name)),
         rules=tuple(rules),
+        files=_absolute({file["path"] for file in files}, source),
+        sources=_absolute(sources, source),
     )
-
-
-def inputs(build_dir: Path) -> Inputs:
-    """Return what the last configure step read. Raises what ``read`` does."""
-    folder, answers = _answers(build_dir)
-    read_by_it, model = _json(answers["cmakeFiles"]), _json(answers["codemodel"])
-    source = Path(model["paths"]["source"])
-    files = {file["path"] for file in read_by_it["inputs"] if not (file.get("isCMake") or file.get("isGenerated"))}
-    targets = [target for each in model["configurations"] for target in each["targets"]]
-    sources = {file["path"] for target in targets for file in _json(folder / target["jsonFile"]).get("sources", [])}
-    return Inputs(files=_absolute(files, source), sources=_absolute(sources, source))
-
-
-def _answers(build_dir: Path) -> tuple[Path, dict[str, Path]]:
-    """Return the folder of the last reply, and its file for each requested kind."""
-    folder = build_dir / API / "reply"
-    index = _json(max(folder.glob("index-*.json"), key=lambda path: path.name))
-    responses = index["reply"][CLIENT]["query.json"]["responses"]
-    return folder, {answer["kind"]: folder / answer["jsonFile"] for answer in responses}
 
 
 def _absolute(paths: Iterable[str], source: Path) -> tuple[Path, ...]:
