@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_all_changes_at_once(tmp_path: Path) -> None:
         add_needed=("libz.so.1",),
         rpath=("$ORIGIN", "$ORIGIN/../a"),
     )
-    writing.apply(Path(program("patchelf")), file, changes)
+    writing.apply(Path(program("patchelf")), file, changes, log=tmp_path / "log")
     facts = elf.read(file)
     assert facts.soname == "liby.so"
     assert sorted(facts.needed) == ["libc.so.6", "libnew.so", "libz.so.1"]
@@ -38,7 +39,7 @@ def test_all_changes_at_once(tmp_path: Path) -> None:
 
 def test_nothing_to_change_needs_no_call(tmp_path: Path) -> None:
     """Without changes the program is not started at all: here it does not exist."""
-    writing.apply(tmp_path / "no-such-program", tmp_path / "no-such-file", Changes())
+    writing.apply(tmp_path / "no-such-program", tmp_path / "no-such-file", Changes(), log=tmp_path / "log")
 
 
 def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
@@ -46,14 +47,15 @@ def test_what_patchelf_says_is_in_the_error(tmp_path: Path) -> None:
     file = tmp_path / "libx.so"
     file.write_text("text", encoding="utf-8")
     with pytest.raises(PatchError) as caught:
-        writing.apply(Path(program("patchelf")), file, Changes(soname="liby.so"))
+        writing.apply(Path(program("patchelf")), file, Changes(soname="liby.so"), log=tmp_path / "log")
     assert str(caught.value).startswith(f"patchelf could not change {file}: ")
 
 
 @pytest.mark.performs('set `debug-symbols = "keep"`')
 def test_a_missing_strip_is_reported(tmp_path: Path) -> None:
     """Without binutils the message names the option that does without."""
+    missing: dict[str, Any] = {"strip_program": None, "objcopy": None, "debug": tmp_path / "x.debug", "log": tmp_path}
     with pytest.raises(PatchError) as caught:
-        writing.strip(tmp_path / "x", "split", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")
+        writing.strip(tmp_path / "x", "split", **missing)
     assert str(caught.value) == '`strip` and `objcopy` not found; install binutils, or set `debug-symbols = "keep"`'
-    writing.strip(tmp_path / "x", "keep", strip_program=None, objcopy=None, debug=tmp_path / "x.debug")
+    writing.strip(tmp_path / "x", "keep", **missing)

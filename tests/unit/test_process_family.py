@@ -127,7 +127,7 @@ def test_lines_are_shown_before_they_are_logged(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     command = ["sh", "-c", "echo one; echo two; echo three >&2; printf four; exit 3"]
     with pytest.raises(ProcessError) as caught:
-        process.run(command, log=log, line=lambda text: None if text == "two" else text.upper())
+        process.run_logged(command, log, line=lambda text: None if text == "two" else text.upper())
     assert caught.value.returncode == 3
     assert caught.value.output == "ONE\nTHREE\nFOUR\n"
     assert log.read_text(encoding="utf-8").splitlines()[1:] == ["ONE", "THREE", "FOUR"]
@@ -136,7 +136,7 @@ def test_lines_are_shown_before_they_are_logged(tmp_path: Path) -> None:
 def test_a_daemon_that_holds_the_pipe_does_not_hold_us(name: str, tmp_path: Path) -> None:
     """As a compiler cache's server may: the program's end is the end."""
     with Family(name).active():
-        done = process.run(["sh", "-c", "sleep 600 & echo done"], log=tmp_path / "log", line=str)
+        done = process.run_logged(["sh", "-c", "sleep 600 & echo done"], tmp_path / "log", line=str)
     assert done.stdout == "done\n"
     assert reaper.end(name) == 1
 
@@ -144,7 +144,7 @@ def test_a_daemon_that_holds_the_pipe_does_not_hold_us(name: str, tmp_path: Path
 def test_the_largest_process_is_known(tmp_path: Path) -> None:
     """It may be one that the program started."""
     grand = f"import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray({200 << 20})'])"
-    done = process.run([sys.executable, "-c", grand], log=tmp_path / "log", line=str)
+    done = process.run_logged([sys.executable, "-c", grand], tmp_path / "log", line=str)
     assert done.peak > 200 << 20
 
 
@@ -174,7 +174,7 @@ def test_a_command_is_logged_as_it_can_be_typed(tmp_path: Path) -> None:
     changes = {"A_SET": "a b", "B_GONE": None, "C_SET": "$x"}
     command = ["sh", "-c", 'printf "%s|%s|%s" "$A_SET" "${B_GONE-gone}" "$C_SET"']
     log = tmp_path / "log"
-    process.run(command, env_changes=changes, log=log)
+    process.run_logged(command, log, env_changes=changes)
     typed = log.read_text(encoding="utf-8").splitlines()[0].removeprefix("$ ")
     environ = {**os.environ, "B_GONE": "here"}
     pasted = subprocess.run(["sh", "-c", typed], env=environ, check=True, capture_output=True, text=True)

@@ -120,9 +120,10 @@ def test_log_and_errors_of_programs(tmp_path: Path) -> None:
         "import os, sys; print('out', os.environ['MY_TOKEN'], sys.argv[1]); sys.stderr.write('no newline'); sys.exit(3)"
     )
     changes = {"MY_TOKEN": SECRET, "PIN_TOKEN": "1234", "URL": "https://user:hunter22@host"}
-    for to in (log, None):
+    command = [sys.executable, "-u", "-c", code, SECRET]
+    for run in (process.run, lambda command, **more: process.run_logged(command, log, **more)):
         with pytest.raises(ProcessError) as caught:
-            process.run([sys.executable, "-u", "-c", code, SECRET], env_changes=changes, log=to)
+            run(command, env_changes=changes)
         assert "S3CRET" not in str(caught.value) + caught.value.output
         assert caught.value.output.rstrip("\n").endswith("out **** ****\nno newline")
     text = log.read_text()
@@ -141,7 +142,7 @@ def test_captured_output_is_left_alone() -> None:
 def test_a_program_that_leaves_a_server_behind(tmp_path: Path) -> None:
     """A compiler cache's server keeps the output open: its starter's end is the end."""
     code = "import subprocess, sys; subprocess.Popen(['sleep', '20']); print('started')"
-    done = process.run([sys.executable, "-c", code], log=tmp_path / "log.txt", timeout=10)
+    done = process.run_logged([sys.executable, "-c", code], tmp_path / "log.txt", timeout=10)
     assert done.stdout == "started\n"
     assert done.returncode == 0
 
@@ -150,7 +151,7 @@ def test_a_logged_program_that_takes_too_long(tmp_path: Path) -> None:
     """A program that prints nothing is stopped by its timeout, and its earlier output is in the log."""
     code = "import time; print('began', flush=True); time.sleep(30)"
     with pytest.raises(ProcessError, match=r"ran longer than 0\.5 s"):
-        process.run([sys.executable, "-c", code], log=tmp_path / "log.txt", timeout=0.5)
+        process.run_logged([sys.executable, "-c", code], tmp_path / "log.txt", timeout=0.5)
     assert (tmp_path / "log.txt").read_text().endswith("\nbegan\n")
 
 

@@ -194,19 +194,13 @@ def _run(
         names.write_text(json.dumps([[str(path), module] for path, module in files]), encoding="utf-8")
         log = Path(folder) / "log"
         try:
-            done = process.run(
-                [python, SCRIPT, names],
-                cwd=Path(folder),
-                env_changes=_preloaded(preload),
-                log=log,
-                check=False,
-                timeout=timeout,
-            )
-            returncode: int | None = done.returncode
-        except ProcessError:
+            changes = _preloaded(preload)
+            process.run_logged([python, SCRIPT, names], log, cwd=log.parent, env_changes=changes, timeout=timeout)
+            returncode: int | None = 0
+        except ProcessError as error:
             if not log.exists():
                 return _Outcome(events=(), returncode=None, printed=())
-            returncode = None
+            returncode = error.returncode
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     events = tuple(untrusted.json(line.removeprefix(MARK)) for line in lines if line.startswith(MARK))
     printed = [line.strip() for line in lines if line.strip() and not line.startswith(MARK)]

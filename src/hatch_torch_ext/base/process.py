@@ -18,6 +18,7 @@ import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from hatch_torch_ext.base import redact
@@ -128,13 +129,22 @@ def tail(output: str, lines: int = TAIL_LINES) -> str:
     return "\n".join([line for line in output.splitlines() if line.strip()][-lines:])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A program to start: its whole environment, and the command ``typed`` as a person would type it."""
+
+    arguments: tuple[str, ...]
+    env: dict[str, str]
+    cwd: Path | None
+    timeout: float | None
+    typed: str
+
+
 def run(
     command: Sequence[str | Path],
     *,
     cwd: Path | None = None,
     env_changes: Mapping[str, str | None] | None = None,
-    log: Path | None = None,
-    line: Line | None = None,
     check: bool = True,
     timeout: float | None = None,
     given: str | None = None,
@@ -142,34 +152,54 @@ def run(
 ) -> Completed:
     """Run ``command``, and return what it printed.
 
-    ``env_changes`` are applied to this process's environment (``None`` removes a name). With ``log``, the command line
-    and the output (stderr merged into stdout) are appended to that file as they come, without secrets; ``line`` is
-    called with each line first and returns what is written (None: nothing). ``timeout`` is in seconds; ``given`` is the
-    program's input. ``limit`` is the most that is read of its output, in bytes, for programs that are not trusted; it
-    excludes ``log`` and ``given``.
+    ``env_changes`` are applied to this process's environment (``None`` removes a name). ``timeout`` is in seconds;
+    ``given`` is the program's input. ``limit`` is the most that is read of its output, in bytes, for programs that are
+    not trusted, which get no input.
 
     Raises ``ProcessError``, without secrets, if the program cannot be started, exceeds ``timeout`` or ``limit``, or
     (with ``check``) exits non-zero; ``Stopped`` if its family was stopped.
     """
+    how = partial(_capture, given=given) if limit is None else partial(_bounded, limit=limit)
+    return _ended(command, how, cwd=cwd, env_changes=env_changes, timeout=timeout, check=check)
+
+
+def run_logged(
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    cwd: Path | None = None,
+    env_changes: Mapping[str, str | None] | None = None,
+    line: Line | None = None,
+    timeout: float | None = None,
+) -> Completed:
+    """Run ``command`` likewise; append its command line and output to the file ``log`` as they come, without secrets.
+
+    stderr is merged into stdout. ``line`` is called with each line first, and returns what is written (None: nothing).
+    """
+    how = partial(_logged, log=log, line=line)
+    return _ended(command, how, cwd=cwd, env_changes=env_changes, timeout=timeout, check=True)
+
+
+def _ended(
+    command: Sequence[str | Path],
+    how: Callable[[_Call], Completed],
+    *,
+    cwd: Path | None,
+    env_changes: Mapping[str, str | None] | None,
+    timeout: float | None,
+    check: bool,
+) -> Completed:
+    """Run a program of this context's family, and return how it ended; raises as ``run`` does."""
     arguments = tuple(os.fspath(part) for part in command)
     family = _FAMILY.get()
-    env = dict(os.environ)
-    for name, value in {**(env_changes or {}), **(family.environ if family else {})}.items():
-        if value is None:
-            env.pop(name, None)
-        else:
-            env[name] = value
+    changes = {**(env_changes or {}), **(family.environ if family else {})}
+    env = {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
     redact.learn_environ(env)
     typed = command_line(arguments, env_changes)
     if family is not None and family.stopped:
         raise Stopped
     try:
-        if limit is not None:
-            completed = _bounded(arguments, env, cwd, timeout, limit)
-        elif log is None:
-            completed = _capture(arguments, env, cwd, timeout, given)
-        else:
-            completed = _logged(arguments, env, cwd, log, typed, line, timeout)
+        completed = how(_Call(arguments=arguments, env=env, cwd=cwd, timeout=timeout, typed=typed))
     except (FileNotFoundError, PermissionError, BlockingIOError) as error:
         why = crowded(error) or error.strerror
         raise ProcessError(f"cannot start `{arguments[0]}`: {why}", returncode=None, output="") from error
@@ -203,72 +233,63 @@ def _answer(command: tuple[Path | str, ...], timeout: float | None, *_: object) 
     return run(command, timeout=timeout).stdout
 
 
-def _capture(
-    arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, timeout: float | None, given: str | None
-) -> Completed:
+def _capture(call: _Call, *, given: str | None) -> Completed:
     source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
     done = subprocess.run(
-        arguments,
+        call.arguments,
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        cwd=cwd,
-        env=env,
-        timeout=timeout,
+        cwd=call.cwd,
+        env=call.env,
+        timeout=call.timeout,
         check=False,
         **source,
     )
-    return Completed(command=arguments, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    return Completed(command=call.arguments, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
-def _bounded(
-    arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None, timeout: float | None, limit: int
-) -> Completed:
+def _bounded(call: _Call, *, limit: int) -> Completed:
     """Run a program that is ended when it prints more than ``limit`` bytes."""
     with subprocess.Popen(
-        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
+        call.arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=call.cwd,
+        env=call.env,
     ) as running:
         printed = {pipe: bytearray() for pipe in (running.stdout, running.stderr) if pipe is not None}
         try:
-            _read(printed, arguments, timeout, limit)
-            returncode = running.wait(timeout)
+            _read(printed, call, limit)
+            returncode = running.wait(call.timeout)
         except BaseException:
             running.kill()
             raise
     output, errors = (data.decode("utf-8", "replace") for data in printed.values())
-    return Completed(command=arguments, returncode=returncode, stdout=output, stderr=errors)
+    return Completed(command=call.arguments, returncode=returncode, stdout=output, stderr=errors)
 
 
-def _read(
-    printed: Mapping[IO[bytes], bytearray], arguments: tuple[str, ...], timeout: float | None, limit: int
-) -> None:
+def _read(printed: Mapping[IO[bytes], bytearray], call: _Call, limit: int) -> None:
     """Read each pipe to its end. Raises ``TimeoutExpired`` and ``TooMuchOutputError``."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = None if call.timeout is None else time.monotonic() + call.timeout
     with selectors.DefaultSelector() as waiting:
         for pipe, data in printed.items():
             waiting.register(pipe, selectors.EVENT_READ, data)
         while waiting.get_map():
             ready = waiting.select(None if end is None else max(0.0, end - time.monotonic()))
             if not ready:
-                raise subprocess.TimeoutExpired(arguments, timeout or 0)
+                raise subprocess.TimeoutExpired(call.arguments, call.timeout or 0)
             for key, _ in ready:
                 batch = os.read(key.fd, _BATCH)
                 key.data.extend(batch)
                 if not batch:
                     waiting.unregister(key.fileobj)
                 if len(key.data) > limit:
-                    raise TooMuchOutputError(f"`{arguments[0]}` prints more than {limit >> 10} kB")
+                    raise TooMuchOutputError(f"`{call.arguments[0]}` prints more than {limit >> 10} kB")
 
 
-def _logged(  # noqa: PLR0917 -- what `run` was given
-    arguments: tuple[str, ...],
-    env: dict[str, str],
-    cwd: Path | None,
-    log: Path,
-    typed: str,
-    line: Line | None,
-    timeout: float | None,
-) -> Completed:
+def _logged(call: _Call, *, log: Path, line: Line | None) -> Completed:
     log.parent.mkdir(parents=True, exist_ok=True)
     cleaner = redact.Cleaner()
 
@@ -278,19 +299,19 @@ def _logged(  # noqa: PLR0917 -- what `run` was given
         return None if text is None else cleaner(text.encode("utf-8", errors="replace"))
 
     with log.open("ab") as stream:
-        stream.write(f"$ {typed}\n".encode("utf-8", errors="replace"))
+        stream.write(f"$ {call.typed}\n".encode("utf-8", errors="replace"))
         stream.flush()
         start = stream.tell()
         with subprocess.Popen(
-            arguments,
+            call.arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=env,
+            cwd=call.cwd,
+            env=call.env,
         ) as running:
             try:
-                _tee(running, stream, kept, timeout)
+                _tee(running, stream, kept, call.timeout)
             except subprocess.TimeoutExpired:
                 running.kill()
                 raise
@@ -298,7 +319,7 @@ def _logged(  # noqa: PLR0917 -- what `run` was given
     with log.open("rb") as written:
         written.seek(start)
         output = written.read().decode("utf-8", errors="replace")
-    return Completed(command=arguments, returncode=running.returncode, stdout=output, stderr="", peak=peak)
+    return Completed(command=call.arguments, returncode=running.returncode, stdout=output, stderr="", peak=peak)
 
 
 def _tee(running: subprocess.Popen[bytes], stream: IO[bytes], kept: Cleaned, timeout: float | None) -> None:

@@ -90,7 +90,7 @@ def run_install(options: argparse.Namespace) -> int:
     from hatch_torch_ext.remote import pipconfig
     from hatch_torch_ext.user import doctor, target
 
-    environ = {**pipconfig.variables(os.environ), **os.environ}
+    environ = pipconfig.merged(os.environ)
     into = target.find(options.python, os.environ, folder=Path.cwd())
     plan = _plan(options, into, environ)
     for line in plan.because:
@@ -114,7 +114,7 @@ def run_install(options: argparse.Namespace) -> int:
         if options.dry_run:
             continue
         with tempfile.TemporaryDirectory(prefix="torch-ext-install-") as folder:
-            process.run(full, env_changes=changes, log=Path(folder) / "log.txt", line=_shown)
+            process.run_logged(full, Path(folder) / "log.txt", env_changes=changes, line=_shown)
     return 0
 
 

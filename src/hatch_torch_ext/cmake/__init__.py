@@ -172,7 +172,7 @@ class _Runner:
 
     def __call__(self, step: str, command: Sequence[str]) -> None:
         try:
-            process.run(command, env_changes=self.env, log=self.setup.log)
+            process.run_logged(command, self.setup.log, env_changes=self.env)
         except ProcessError as error:
             raise self._explained(step, command, error) from error
 

@@ -158,7 +158,7 @@ def _run(setup: Setup, env: Mapping[str, str | None], share: Share, slots: Slots
         slots.progress(finished, total, running if server is None else server.running)
         return f"[{finished}/{total}] {text[match.end() :]}"
 
-    done = process.run(command(setup, share), env_changes=changes, log=setup.log, line=line)
+    done = process.run_logged(command(setup, share), setup.log, env_changes=changes, line=line)
     slots.took(done.peak)
 
 

@@ -64,7 +64,7 @@ class Changes:
             yield "--remove-rpath"
 
 
-def apply(patchelf: Path, file: Path, changes: Changes, *, log: Path | None = None) -> None:
+def apply(patchelf: Path, file: Path, changes: Changes, *, log: Path) -> None:
     """Apply ``changes`` to ``file`` in place by one call; without any, nothing is called. Raises ``PatchError``."""
     arguments = list(changes.arguments())
     if arguments:
@@ -78,7 +78,7 @@ def strip(
     strip_program: Path | None,
     objcopy: Path | None,
     debug: Path,
-    log: Path | None = None,
+    log: Path,
 ) -> None:
     """Remove symbol table and debug sections from ``file``; ``split`` moves them to ``debug``, and links to it."""
     if mode == "keep":
@@ -95,9 +95,9 @@ def strip(
         _run([objcopy, f"--add-gnu-debuglink={debug}", file], file, log=log)
 
 
-def _run(command: list[str | Path], file: Path, *, log: Path | None) -> None:
+def _run(command: list[str | Path], file: Path, *, log: Path) -> None:
     try:
-        process.run(command, timeout=TIMEOUT, log=log)
+        process.run_logged(command, log, timeout=TIMEOUT)
     except ProcessError as error:
         program = str(command[0]).rpartition("/")[2]
         message = process.tail(error.output, 5) or str(error)
@@ -324,17 +324,14 @@ class Writer:
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(binary.source, file)
         file.chmod(_EXECUTABLE)
-        try:
-            strip(
-                file,
-                self._mode,
-                strip_program=self._setup.toolchain.strip,
-                objcopy=self._setup.toolchain.objcopy,
-                debug=self._setup.folder / "debug" / f"{binary.place}.debug",
-                log=self._setup.log,
-            )
-        except PatchError as error:
-            raise RepairError(self._setup.entry.name, str(error)) from error
+        strip(
+            file,
+            self._mode,
+            strip_program=self._setup.toolchain.strip,
+            objcopy=self._setup.toolchain.objcopy,
+            debug=self._setup.folder / "debug" / f"{binary.place}.debug",
+            log=self._setup.log,
+        )
         if self._mode == "strip" and binary.kind != "graft":  # debuggers find separate debug files by the id
             renew_build_id(file)
         return file
@@ -355,10 +352,7 @@ class Writer:
             rpath=rpath,
             drop_rpath=bool(binary.elf.rpath or binary.elf.runpath),
         )
-        try:
-            apply(self._setup.toolchain.patchelf.path, file, changes, log=self._setup.log)
-        except PatchError as error:
-            raise RepairError(self._setup.entry.name, str(error)) from error
+        apply(self._setup.toolchain.patchelf.path, file, changes, log=self._setup.log)
 
     def _finish(self, binary: VariantBinary, file: Path, place: str) -> Written:
         facts = elf.read(file)
