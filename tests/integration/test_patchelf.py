@@ -23,7 +23,7 @@ def test_all_changes_at_once(tmp_path: Path) -> None:
     changes = Changes(
         soname="liby.so",
         remove_needed=("libgone.so",),
-        replace_needed=(("libold.so", "libnew.so"),),
+        replace_needed={"libold.so": "libnew.so"},
         add_needed=("libz.so.1",),
         rpath=("$ORIGIN", "$ORIGIN/../a"),
     )

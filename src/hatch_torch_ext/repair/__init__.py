@@ -67,13 +67,9 @@ def repair(setup: Setup, tree: InstallTree, *, report: Callable[[str], None]) ->
         *_idle_globs(setup.config, found),
         *_left_out(setup.config, described),
         *_in_sources(setup, tree, links),
+        *_debug_information_apart(setup.config, tree),
     ):
         report(line)
-    if setup.config.debug_symbols != "strip" and (apart := _debug_information_apart(tree)):
-        report(
-            f"{apart} is compiled with -gsplit-dwarf: its debug information stays in .dwo files of the build folder, "
-            f'and `debug-symbols = "{setup.config.debug_symbols}"` gives none of it; take that option out'
-        )
     ties = _ties(setup, tree, found, links, linker, report=report)
     written = Writer(setup, label=identity.label, ties=ties, root=root).write(links)
     acting = _acting(links, ties, setup.config)
@@ -95,9 +91,14 @@ def repair(setup: Setup, tree: InstallTree, *, report: Callable[[str], None]) ->
     )
 
 
-def _debug_information_apart(tree: InstallTree) -> str:
-    """Return the first target, with its language, whose debug information is not in the files that the linker makes."""
-    return next((target for target, flags in tree.flags if "-gsplit-dwarf" in flags.split()), "")
+def _debug_information_apart(config: Config, tree: InstallTree) -> Iterator[str]:
+    """Report the first target whose debug information is not in the files that the linker makes."""
+    apart = next((target for target, flags in tree.flags if "-gsplit-dwarf" in flags.split()), None)
+    if apart is not None and config.debug_symbols != "strip":
+        yield (
+            f"{apart} is compiled with -gsplit-dwarf: its debug information stays in .dwo files of the build folder, "
+            f'and `debug-symbols = "{config.debug_symbols}"` gives none of it; take that option out'
+        )
 
 
 def _ties(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -48,26 +48,31 @@ class VariantBinary:
         return self.place.rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Links:
-    """The changes of a file's NEEDED, and what it needs afterwards.
+    """The changes of a file's NEEDED, and what it needs afterwards; ``linking`` computes them, name by name.
 
-    ``own`` are the needed names of binaries of the wheel, which get their final names when they are written;
-    ``folders`` are those below site-packages that hold the rest.
+    ``replace`` is by the old name. ``own`` are the needed names of binaries of the wheel, which get their final names
+    when they are written; ``folders`` are those below site-packages that hold the rest.
     """
 
-    remove: tuple[str, ...]
-    replace: tuple[tuple[str, str], ...]
-    add: tuple[str, ...]
-    own: tuple[tuple[str, VariantBinary], ...]
-    folders: tuple[str, ...]
-    gpu: bool
+    remove: set[str] = field(default_factory=set)
+    replace: dict[str, str] = field(default_factory=dict)
+    add: set[str] = field(default_factory=set)
+    own: dict[str, VariantBinary] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    gpu: bool = False
     """It uses a GPU's toolkit, its driver or torch's libraries for it."""
 
     @property
     def targets(self) -> tuple[VariantBinary, ...]:
-        """Return the distinct binaries of the wheel that the file needs."""
-        return tuple(dict.fromkeys(target for _, target in self.own))
+        """Return the distinct binaries of the wheel that the file needs, by the names that it needs them by."""
+        return tuple(dict.fromkeys(self.own[name] for name in sorted(self.own)))
+
+    def rename(self, old: str, new: str) -> None:
+        """Need a library by another name."""
+        if old != new:
+            self.replace[old] = new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

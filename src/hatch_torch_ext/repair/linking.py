@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,189 +27,157 @@ if TYPE_CHECKING:
     from hatch_torch_ext.values import Sdk
 
 
-class _Draft:
-    """``Links`` while they are computed."""
-
-    def __init__(self) -> None:
-        self.remove: set[str] = set()
-        self.replace: set[tuple[str, str]] = set()
-        self.add: set[str] = set()
-        self.own: dict[str, VariantBinary] = {}
-        self.folders: set[str] = set()
-        self.gpu = False
-
-    def rename(self, old: str, new: str) -> None:
-        if old != new:
-            self.replace.add((old, new))
-
-    def by_name(self, path: str) -> None:
-        """Need the library by its name, unless it is dealt with: ``path`` is of the machine that builds."""
-        if path not in self.remove and path not in self.own and path not in dict(self.replace):
-            self.rename(path, _bare(path))
-
-    def finish(self) -> Links:
-        return Links(
-            remove=tuple(sorted(self.remove)),
-            replace=tuple(sorted(self.replace)),
-            add=tuple(sorted(self.add)),
-            own=tuple(sorted(self.own.items(), key=lambda pair: pair[0])),
-            folders=tuple(sorted(self.folders)),
-            gpu=self.gpu,
-        )
-
-
+@dataclass(slots=True, kw_only=True)
 class Linker:
-    """Computes the links of one variant's files; grafts that it finds are collected in ``grafts`` by source."""
+    """Computes the links of one variant's files, and collects what they need of others."""
 
-    def __init__(
-        self,
-        *,
-        entry: str,
-        no_gpu: str,
-        sdk: Sdk,
-        provided: Provided,
-        search: Search,
-        exclude: tuple[str, ...],
-        siblings: Mapping[str, VariantBinary],
-        report: Callable[[str], None],
-    ) -> None:
-        self._entry = entry
-        self._no_gpu = no_gpu
-        self._sdk = sdk
-        self._provided = provided
-        self._search = search
-        self._exclude = exclude
-        self._siblings = siblings
-        self._own = frozenset(symbol for binary in siblings.values() for symbol in binary.elf.exported)
-        self._report = report
-        self._reported: set[str] = set()
-        self.grafts: dict[Path, VariantBinary] = {}
-        self.external: dict[str, ExternalProvider] = {}
-        self.excluded: dict[str, Path] = {}
-        """Those of `exclude` that are on this machine."""
-        self.licences: dict[str, tuple[Path, ...]] = {}
+    entry: str
+    no_gpu: str
+    """Why the entry has no GPU's toolkit, and what to do, for messages."""
+    sdk: Sdk
+    provided: Provided
+    search: Search
+    exclude: tuple[str, ...]
+    siblings: Mapping[str, VariantBinary]
+    """The variant's own files, by every name."""
+    report: Callable[[str], None]
+    external: dict[str, ExternalProvider] = field(default_factory=dict)
+    excluded: dict[str, Path] = field(default_factory=dict)
+    """Those of `exclude` that are on this machine."""
+    licences: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    """The licence files of each graft, by its name."""
+    _grafts: dict[Path, VariantBinary] = field(default_factory=dict)
+    _reported: set[str] = field(default_factory=set)
+    _own: frozenset[str] = frozenset()
+    """The symbols that the variant's own files define."""
+
+    def __post_init__(self) -> None:
+        """Collect the symbols."""
+        self._own = frozenset(symbol for binary in self.siblings.values() for symbol in binary.elf.exported)
 
     def links(self, binary: VariantBinary) -> Links:
         """Return what ``binary`` will need. Raises ``RepairError`` if nothing provides a library."""
-        draft = _Draft()
+        links = Links()
         for name in binary.elf.needed:
-            self._need(binary, name, draft)
-            if "/" in name:  # the linker writes the path of a library without SONAME
-                draft.by_name(name)
-        self._torch(binary, draft)
-        final = {dict(draft.replace).get(name, name) for name in binary.elf.needed if name not in draft.remove}
+            self._need(binary, name, links)
+            # The linker writes the path, on this machine, of a library without SONAME.
+            if "/" in name and name not in links.remove and name not in links.own:
+                links.replace.setdefault(name, _bare(name))
+        self._torch(binary, links)
+        final = {links.replace.get(name, name) for name in binary.elf.needed if name not in links.remove}
         for file, _ in binary.elf.version_needs:
             # ld.so asserts that the file of a version need is loaded; some linkers omit it from NEEDED.
-            if dict(draft.replace).get(file, file) not in final and self._provided.provider(file) == "system":
-                draft.add.add(file)
-        return draft.finish()
+            if links.replace.get(file, file) not in final and self.provided.provider(file) == "system":
+                links.add.add(file)
+        return links
 
-    def _need(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _need(self, binary: VariantBinary, name: str, links: Links) -> None:
         plain = _bare(name)
-        sibling = self._siblings.get(plain)
-        match self._provided.provider(plain) if sibling is None else None:
+        sibling = self.siblings.get(plain)
+        match self.provided.provider(plain) if sibling is None else None:
             case "python":
                 if binary.kind != "program":  # the program that opens a module has the interpreter's symbols
-                    draft.remove.add(name)
+                    links.remove.add(name)
             case "torch" if owners.is_torch(plain):
-                draft.remove.add(name)  # computed from the symbols below
+                links.remove.add(name)  # computed from the symbols below
             case "gpu":
-                self._of_gpu(binary, name, draft)
+                self._of_gpu(binary, name, links)
             case "openmp":
-                self._openmp(binary, name, draft)
+                self._openmp(binary, name, links)
             case "torch":
-                self._torchs_own_copy(binary, name, draft)
+                self._torchs_own_copy(binary, name, links)
             case "desktop":
-                self._desktop(binary, name, draft)
+                self._desktop(binary, name, links)
             case "process":
-                self._process(binary, name, draft)
+                self._process(binary, name, links)
             case "system":
                 pass
             case _:
-                self._other(binary, name, sibling, draft)
+                self._other(binary, name, sibling, links)
 
-    def _other(self, binary: VariantBinary, name: str, sibling: VariantBinary | None, draft: _Draft) -> None:
-        if sibling is None and self._excluded(name):
-            self.external[_bare(name)] = "author"
-            if (found := self._search.find(name, binary)) is not None:
+    def _other(self, binary: VariantBinary, name: str, sibling: VariantBinary | None, links: Links) -> None:
+        if sibling is None and self._left_to_users(name):
+            if (found := self.search.find(name, binary)) is not None:
                 self.excluded[_bare(name)] = found[0]
             return
         target = sibling or self._graft(binary, name)
         if target is binary:
-            draft.remove.add(name)
+            links.remove.add(name)
         else:
-            draft.own[name] = target
+            links.own[name] = target
 
     def _excluded(self, name: str) -> bool:
-        return any(fnmatchcase(_bare(name), glob) for glob in self._exclude)
+        return any(fnmatchcase(_bare(name), glob) for glob in self.exclude)
 
-    def _torch(self, binary: VariantBinary, draft: _Draft) -> None:
+    def _left_to_users(self, name: str) -> bool:
+        """Return whether `exclude` names the library; if so, take note that users have it."""
+        if excluded := self._excluded(name):
+            self.external[_bare(name)] = "author"
+        return excluded
+
+    def _installed(self, name: str, links: Links) -> str | None:
+        """Need the library of torch's installation in place of ``name``; return its name, or None without one."""
+        if (installed := self.provided.real(name)) is None:
+            return None
+        links.rename(name, installed.name)
+        links.folders.add(installed.folder)
+        return installed.name
+
+    def _torch(self, binary: VariantBinary, links: Links) -> None:
         """Set NEEDED of torch's own libraries from the symbols that no file of the variant defines."""
         needed = owners.libraries(symbol for symbol in binary.elf.undefined if symbol not in self._own)
         of_gpu = sorted(needed & owners.OF_GPU)
-        if of_gpu and not self._sdk.backend.is_gpu:
+        if of_gpu and not self.sdk.backend.is_gpu:
             symbol = next(s for s in binary.elf.undefined if set(owners.owner(s)) & set(of_gpu))
             raise RepairError(
-                self._entry,
-                f"`{binary.place}` uses {symbol} of {of_gpu[0]}, but {self._no_gpu}",
+                self.entry,
+                f"`{binary.place}` uses {symbol} of {of_gpu[0]}, but {self.no_gpu}",
             )
-        draft.gpu = draft.gpu or bool(of_gpu)
-        draft.add |= needed - set(binary.elf.needed)
-        draft.remove -= needed
+        links.gpu = links.gpu or bool(of_gpu)
+        links.add |= needed - set(binary.elf.needed)
+        links.remove -= needed
         if needed:
-            draft.folders.add(TORCH_FOLDER)
+            links.folders.add(TORCH_FOLDER)
 
-    def _of_gpu(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _of_gpu(self, binary: VariantBinary, name: str, links: Links) -> None:
         if _idle(name, binary.elf):
-            draft.remove.add(name)
+            links.remove.add(name)
             return
-        if not self._sdk.backend.is_gpu:
-            if not self._excluded(name):
-                raise RepairError(self._entry, f"`{binary.place}` needs {owners.plain(name)}, but {self._no_gpu}")
-            self.external[_bare(name)] = "author"
-            return
-        draft.gpu = True
+        if not self.sdk.backend.is_gpu:
+            if self._left_to_users(name):
+                return
+            raise RepairError(self.entry, f"`{binary.place}` needs {owners.plain(name)}, but {self.no_gpu}")
+        links.gpu = True
         if owners.is_driver(name):
-            draft.rename(name, owners.plain(name))
+            links.rename(name, owners.plain(name))
             return
-        installed = self._provided.real(name)
-        if installed is not None:
-            draft.rename(name, installed.name)
-            if installed.folder is not None:
-                draft.folders.add(installed.folder)
-        elif self._excluded(name):
-            self.external[_bare(name)] = "author"
-        elif others := self._provided.same_stem(name):
+        if self._installed(name, links) or self._left_to_users(name):
+            return
+        if others := self.provided.same_stem(name):
             raise RepairError(
-                self._entry,
-                f"`{binary.place}` needs {owners.plain(name)}, but torch {self._sdk.version} has "
-                f"{', '.join(others)}; compile with the toolkit of {self._sdk.backend.words}",
+                self.entry,
+                f"`{binary.place}` needs {owners.plain(name)}, but torch {self.sdk.version} has "
+                f"{', '.join(others)}; compile with the toolkit of {self.sdk.backend.words}",
             )
-        else:
-            draft.rename(name, owners.plain(name))
+        links.rename(name, owners.plain(name))
 
-    def _openmp(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _openmp(self, binary: VariantBinary, name: str, links: Links) -> None:
         """Use torch's own OpenMP runtime: with a second one, threads are started twice, or pinned to one core."""
-        installed = self._provided.real(name)
-        if installed is not None:
-            draft.rename(name, installed.name)
-            if installed.folder is not None:
-                draft.folders.add(installed.folder)
-        elif owners.stem(name) == "libgomp":
-            draft.rename(name, owners.plain(name))
-        elif self._excluded(name):
-            self.external[_bare(name)] = "author"
-        else:
+        if self._installed(name, links):
+            return
+        if owners.stem(name) == "libgomp":
+            links.rename(name, owners.plain(name))
+        elif not self._left_to_users(name):
             raise RepairError(
-                self._entry,
-                f"`{binary.place}` needs the OpenMP runtime {owners.plain(name)}, which torch {self._sdk.version} "
+                self.entry,
+                f"`{binary.place}` needs the OpenMP runtime {owners.plain(name)}, which torch {self.sdk.version} "
                 "does not have, and two OpenMP runtimes in one process break each other; compile with GCC (Clang's "
                 "`-fopenmp=libgomp` ignores the pragmas)",
             )
 
-    def _desktop(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _desktop(self, binary: VariantBinary, name: str, links: Links) -> None:
         """Leave libraries of the driver, the display and the session to the user's machine."""
-        draft.rename(name, plain := owners.plain(name))
+        links.rename(name, plain := owners.plain(name))
         if not self._excluded(plain):
             self._say_once(
                 plain,
@@ -217,11 +185,10 @@ class Linker:
                 f"user's system, and a machine without it cannot open the file",
             )
 
-    def _process(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _process(self, binary: VariantBinary, name: str, links: Links) -> None:
         """Leave a runtime to the process, which has it already: a second one breaks both."""
-        draft.rename(name, plain := owners.plain(name))
-        if self._excluded(plain):
-            self.external[plain] = "author"
+        links.rename(name, plain := owners.plain(name))
+        if self._left_to_users(plain):
             return
         self.external[plain] = "process"
         how = (
@@ -238,39 +205,35 @@ class Linker:
     def _say_once(self, name: str, text: str) -> None:
         if name not in self._reported:
             self._reported.add(name)
-            self._report(text)
+            self.report(text)
 
-    def _torchs_own_copy(self, binary: VariantBinary, name: str, draft: _Draft) -> None:
+    def _torchs_own_copy(self, binary: VariantBinary, name: str, links: Links) -> None:
         """Use a library of torch's installation if it is the same version; another version is a graft."""
-        installed = self._provided.real(name)
-        if installed is None:
-            self._other(binary, name, None, draft)
-            return
-        self.external[installed.name] = "torch"
-        draft.rename(name, installed.name)
-        if installed.folder is not None:
-            draft.folders.add(installed.folder)
+        if (installed := self._installed(name, links)) is None:
+            self._other(binary, name, None, links)
+        else:
+            self.external[installed] = "torch"
 
     def _graft(self, binary: VariantBinary, name: str) -> VariantBinary:
-        found = self._search.find(name, binary)
+        found = self.search.find(name, binary)
         if found is None:
             raise RepairError(
-                self._entry,
+                self.entry,
                 f"`{binary.place}` needs {name}, which is in none of the folders that were searched; "
                 "set INSTALL_RPATH of that target to its folder, add its prefix to CMAKE_PREFIX_PATH, or name it in "
                 "`exclude` if every user has it",
             )
         path, facts = found
         source = path.resolve()
-        if source not in self.grafts:
+        if source not in self._grafts:
             provenance = of(source)
             graft = _graft(source, facts, provenance.url)
-            self.grafts[source] = graft
+            self._grafts[source] = graft
             self.licences[graft.name] = provenance.licences
             licence = "" if provenance.licences else ", no licence found beside it"
             copied = f"{source} is copied into the wheel as {graft.name}"
-            self._report(f"{copied} ({provenance.url}{licence})")
-        return self.grafts[source]
+            self.report(f"{copied} ({provenance.url}{licence})")
+        return self._grafts[source]
 
 
 def _bare(name: str) -> str:

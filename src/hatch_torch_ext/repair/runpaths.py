@@ -103,7 +103,7 @@ def ties(
             if any(f"{name}\0".encode() in text for name in {other.name, *other.names}):
                 named.add(other)
                 anchored |= {binary, other}
-            elif _folder(other) in kept.get(binary, KeptPaths()).inside and not _is_needed(other, links):
+            elif _folder(other) in kept.get(binary, KeptPaths()).inside and not is_needed(other, links):
                 anchored.add(other)
     if with_data:
         anchored |= {each for each in own if each.kind == "module" or not FINDS_ITSELF.isdisjoint(_taken(each))}
@@ -168,10 +168,11 @@ def _kept(
                 report(_lost(binary, entry, "it is a folder of this machine", outer))
             continue
         folders = _readings(binary, entry, around)
-        within = next(filter(None, (_of_variant(folder, binary, own, around) for folder in folders)), None)
+        found = (_of_variant(folder, binary, own, around) for folder in folders)
+        within = next((each for each in found if each is not None), None)
         beyond = next((folder for folder in folders if _leads_out(folder, around, trusted=bool(outer))), None)
         if within is not None:
-            inside[within.folder] = None
+            inside[within] = None
         elif beyond is not None:
             outside[beyond] = None
         elif not any(folder.split("/")[0] in OURS or folder == around.place for folder in folders) and entry.strip(
@@ -179,10 +180,6 @@ def _kept(
         ) not in {"$ORIGIN", "${ORIGIN}"}:
             report(_lost(binary, entry, "it leads to nothing inside site-packages", outer))
     return KeptPaths(tuple(inside), tuple(outside))
-
-
-class _Within(NamedTuple):
-    folder: str
 
 
 def _readings(binary: VariantBinary, entry: str, around: Surroundings) -> list[str]:
@@ -200,19 +197,17 @@ def _readings(binary: VariantBinary, entry: str, around: Surroundings) -> list[s
     return [folder for folder in found if not folder.startswith("..")]
 
 
-def _of_variant(
-    folder: str, binary: VariantBinary, own: Sequence[VariantBinary], around: Surroundings
-) -> _Within | None:
+def _of_variant(folder: str, binary: VariantBinary, own: Sequence[VariantBinary], around: Surroundings) -> str | None:
     """Return the folder of the variant for ``folder``, if it holds another file than ``binary``."""
     target = _folder_of(folder, around)
     for other in own:
         if other is not binary and target is not None and posixpath.dirname(other.installed) == target:
-            return _Within(_folder(other))
+            return _folder(other)
     home = f"{around.place}/{FOLDER}/{_LABEL}"
     if folder == home or folder.startswith(f"{home}/"):
         below = posixpath.relpath(folder, home).removeprefix(".")
         if any(other is not binary and _folder(other) == below for other in own):
-            return _Within(below)
+            return below
     return None
 
 
@@ -266,5 +261,6 @@ def _folder(binary: VariantBinary) -> str:
     return posixpath.dirname(binary.place)
 
 
-def _is_needed(binary: VariantBinary, links: Mapping[VariantBinary, Links]) -> bool:
+def is_needed(binary: VariantBinary, links: Mapping[VariantBinary, Links]) -> bool:
+    """Return whether another file of the variant needs ``binary``."""
     return any(binary in other.targets for other in links.values())

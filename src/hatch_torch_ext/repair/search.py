@@ -68,7 +68,7 @@ class Search:
         if dependent.origin is None:
             yield from (path.parent for path in self._made(name))  # a dependency with EXCLUDE_FROM_ALL
             yield from self._linked_folders()
-        if dependent.origin is not None:
+        else:
             yield dependent.source.parent
             yield dependent.source.resolve().parent
         yield from self._folders
@@ -163,7 +163,7 @@ class ProvidedLibrary:
     """A library of torch's installation: its real name, and its folder below site-packages."""
 
     name: str
-    folder: str | None
+    folder: str
 
 
 class Provided:

@@ -7,7 +7,7 @@ import mmap
 import posixpath
 import shutil
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hatch_torch_ext import elf
@@ -19,7 +19,7 @@ from hatch_torch_ext.repair import runpaths
 from hatch_torch_ext.repair.runpaths import KeptPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hatch_torch_ext.elf import ElfFile
@@ -40,9 +40,9 @@ class Changes:
     """The changes of a file's dynamic table."""
 
     soname: str | None = None
-    remove_needed: tuple[str, ...] = ()
-    replace_needed: tuple[tuple[str, str], ...] = ()
-    add_needed: tuple[str, ...] = ()
+    remove_needed: Collection[str] = ()
+    replace_needed: Mapping[str, str] = field(default_factory=dict)
+    add_needed: Collection[str] = ()
     rpath: tuple[str, ...] = ()
     """The folders of its new RUNPATH; empty: it has none afterwards."""
     drop_rpath: bool = False
@@ -54,7 +54,7 @@ class Changes:
             yield from ("--set-soname", self.soname)
         for name in sorted(self.remove_needed):
             yield from ("--remove-needed", name)
-        for old, new in sorted(self.replace_needed):
+        for old, new in sorted(self.replace_needed.items()):
             yield from ("--replace-needed", old, new)
         for name in sorted(self.add_needed):
             yield from ("--add-needed", name)
@@ -163,8 +163,8 @@ def groups(links: Mapping[VariantBinary, Links]) -> list[tuple[VariantBinary, ..
 
 
 def is_shared(binary: VariantBinary, links: Mapping[VariantBinary, Links]) -> bool:
-    """Return whether another file of the variant needs ``binary``."""
-    return binary.kind == "graft" or any(binary in other.targets for other in links.values())
+    """Return whether ``binary`` is not the label's only: another file needs it, or it is a graft."""
+    return binary.kind == "graft" or runpaths.is_needed(binary, links)
 
 
 def name_by_content(name: str, sha256: str) -> str:
@@ -199,15 +199,8 @@ def hash_before_names(files: Sequence[Path], needs: Iterable[str]) -> str:
 
     ``needs`` are the places of needed files that were written before them.
     """
-    together = hashlib.sha256()
-    for line in _lines(files, needs):
-        together.update(f"{line}\n".encode())
-    return together.hexdigest()
-
-
-def _lines(files: Sequence[Path], needs: Iterable[str]) -> Iterator[str]:
-    yield from (f"{file.name} {content.sha256(file)}" for file in files)
-    yield from sorted(needs)
+    lines = [*(f"{file.name} {content.sha256(file)}" for file in files), *sorted(needs)]
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def _key(binary: VariantBinary) -> tuple[str, str]:
@@ -237,6 +230,11 @@ class _Landed(NamedTuple):
     folder: str
     name: str
 
+    @property
+    def place(self) -> str:
+        """Return its place below ``_torch_ext``."""
+        return f"{self.folder}/{self.name}"
+
 
 class Writer:
     """Writes the binaries of the variant ``label`` below ``root``."""
@@ -253,13 +251,16 @@ class Writer:
     def write(self, links: Mapping[VariantBinary, Links]) -> tuple[Written, ...]:
         """Write all files, each after what it needs. Raises ``RepairError``."""
         written: list[Written] = []
-        for group in groups(links):
-            if not self._ties.anchored.isdisjoint(group):
-                written += self._anchored(group, links)
-            elif any(is_shared(binary, links) for binary in group):
-                written += self._shared(group, links)
-            else:
-                written.append(self._single(group[0], links[group[0]]))
+        try:
+            for group in groups(links):
+                if not self._ties.anchored.isdisjoint(group):
+                    written += self._anchored(group, links)
+                elif any(is_shared(binary, links) for binary in group):
+                    written += self._shared(group, links)
+                else:
+                    written.append(self._single(group[0], links[group[0]]))
+        except PatchError as error:
+            raise RepairError(self._setup.entry.name, str(error)) from error
         return tuple(sorted(written, key=lambda each: each.place))
 
     def _single(self, binary: VariantBinary, links: Links) -> Written:
@@ -291,10 +292,7 @@ class Writer:
 
     def _needs(self, group: tuple[VariantBinary, ...], links: Mapping[VariantBinary, Links]) -> set[str]:
         return {
-            f"{self._landed[target].folder}/{self._landed[target].name}"
-            for binary in group
-            for target in links[binary].targets
-            if target not in group
+            self._landed[target].place for binary in group for target in links[binary].targets if target not in group
         }
 
     def _shared(self, group: tuple[VariantBinary, ...], links: Mapping[VariantBinary, Links]) -> list[Written]:
@@ -307,14 +305,14 @@ class Writer:
             name = binary.name if binary.kind == "graft" else name_by_content(binary.name, written)
             self._landed[binary] = _Landed(folder, name)
         for binary, file in zip(group, files, strict=True):
-            self._patch(binary, file, f"{folder}/{self._landed[binary].name}", links[binary])
+            self._patch(binary, file, self._landed[binary].place, links[binary])
         if not circle:
             folder = f"{SHARED}/{content.sha256(files[0])[:HASH_LENGTH]}"
             self._landed[group[0]] = _Landed(folder, self._landed[group[0]].name)
         (self._root / folder).mkdir(parents=True, exist_ok=True)
         finished = []
         for binary, file in zip(group, files, strict=True):
-            place = f"{folder}/{self._landed[binary].name}"
+            place = self._landed[binary].place
             finished.append(self._finish(binary, file.rename(self._root / place), place))
         file.parent.rmdir()
         return finished
@@ -342,12 +340,12 @@ class Writer:
         kept = self._ties.kept.get(binary, KeptPaths())
         authors = runpaths.relative(kept, label=self._label, place=place, package=self._package)
         rpath = tuple(dict.fromkeys((*ours, *authors)))
-        own = [(name, self._landed[target].name) for name, target in links.own]
+        own = {name: self._landed[target].name for name, target in links.own.items()}
         landed = self._landed.get(binary)
         changes = Changes(
             soname=None if landed is None else landed.name,
             remove_needed=links.remove,
-            replace_needed=(*links.replace, *((old, new) for old, new in own if old != new)),
+            replace_needed={**links.replace, **{old: new for old, new in own.items() if old != new}},
             add_needed=links.add,
             rpath=rpath,
             drop_rpath=bool(binary.elf.rpath or binary.elf.runpath),
