@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hatch_torch_ext.cmake.sharing import Clients
-from hatch_torch_ext.pipeline.pool import Pool
+from hatch_torch_ext.cmake.ninja import Clients
+from hatch_torch_ext.pipeline.pool import Held, Pool
 from hatch_torch_ext.pipeline.slots import Shares
 from hatch_torch_ext.resources import once
 
@@ -68,15 +68,17 @@ def ninja(folder: Path, *arguments: str, **environ: str) -> None:
 def shared(folders: list[Path], cores: int, clients: Clients) -> None:
     """Run builds side by side in one pool, as entries are."""
     pool, waiting = Pool(cores), queue.SimpleQueue[Path]()
-    shares = Shares(pool, serves=True)
+    shares = Shares(pool, compilers_wait=True)
     for folder in folders:
         waiting.put(folder)
 
     def work() -> None:
+        held = Held(pool)
         while not waiting.empty():
             folder = waiting.get()
-            with pool.token(), shares.share(clients) as share:
+            with held.token(), shares.share(clients) as share:
                 ninja(folder, *share.arguments, **share.environ)
+        held.give()
 
     with ThreadPoolExecutor(min(cores, len(folders))) as threads:
         for made in [threads.submit(work) for _ in range(min(cores, len(folders)))]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import values
 from hatch_torch_ext import cmake
 from hatch_torch_ext.base import resources
-from hatch_torch_ext.cmake import sharing
+from hatch_torch_ext.cmake.ninja import Share
 from hatch_torch_ext.config import CMakeConfig, Config
 from hatch_torch_ext.values import Environment, Interpreter, PreparedEntry
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from hatch_torch_ext.cmake.sharing import Clients, Share, Turn
+    from hatch_torch_ext.cmake.buildfolder import Turn
+    from hatch_torch_ext.cmake.ninja import Clients
+    from hatch_torch_ext.pipeline.pool import Pool
     from hatch_torch_ext.values import Entry, InstallTree, Sdk, Setup, Toolchain
 
 CUDA13 = "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"
@@ -78,12 +80,12 @@ class Fixed:
     @contextlib.contextmanager
     def share(self, clients: Clients) -> Iterator[Share]:  # noqa: ARG002 -- of the protocol
         """Provide all jobs."""
-        yield sharing.Share(arguments=("-j", str(self.jobs)))
+        yield Share(arguments=("-j", str(self.jobs)))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[Share]:
         """Provide one job."""
-        yield sharing.Share(arguments=("-j", "1"))
+        yield Share(arguments=("-j", "1"))
 
     def progress(self, finished: int, total: int, running: int) -> None:
         """Ignore the progress."""
@@ -93,6 +95,16 @@ class Fixed:
 
     def cached(self, hits: int, files: int) -> None:
         """Ignore the compiler cache."""
+
+
+@contextlib.contextmanager
+def token(pool: Pool) -> Iterator[None]:
+    """Hold a token of a build's pool while the context lasts."""
+    pool.take()
+    try:
+        yield
+    finally:
+        pool.give()
 
 
 @dataclass

@@ -96,7 +96,7 @@ def fetch(project: Project, folder: Path) -> Path:
         return target
     folder.mkdir(parents=True, exist_ok=True)
     wanted = canonicalize_name(project.name), Version(project.version)
-    environ = {**pipconfig.variables(os.environ), **os.environ}
+    environ = pipconfig.merged(os.environ)
     with Http(settings.of_environ(environ)) as http:
         for address in http.settings.indexes:
             try:

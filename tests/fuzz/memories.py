@@ -68,7 +68,7 @@ def of(root: Path) -> dict[str, tuple[Path, Reader]]:
 def _of_entries(task: Task) -> dict[str, tuple[Path, Reader]]:
     source, folder = task.config.root / "CMakeLists.txt", task.work / "m"
     of_all = Inputs(task.config, task.work)
-    known, inputs = memory.Memory(of_all), of_all.of(task)
+    known = memory.Memory(of_all)
     known.begin(task)
     disk.write(folder, {f"repaired/{LABEL}/libx.so": "x", "notes": "of the package"})
     built = BuiltVariant(
@@ -76,15 +76,16 @@ def _of_entries(task: Task) -> dict[str, tuple[Path, Reader]]:
         root=folder / "repaired",
         package_files=(("notes", folder / "notes"),),
     )
-    result: Any = SimpleNamespace(
-        built=built, warnings=(), peak=1, environment=SimpleNamespace(site_packages=folder / "site-packages")
-    )
-    known.keep(task, inputs, result, {"root/CMakeLists.txt": of_all.digests.of(str(source))})
+    environment = SimpleNamespace(site_packages=folder / "site-packages")
+    result: Any = SimpleNamespace(built=built, warnings=(), peak=1, setup=SimpleNamespace(environment=environment))
+    used = {"root/CMakeLists.txt": of_all.digests.of(str(source))}
+    with mock.patch.object(memory.Memory, "_used", return_value=used):
+        known.keep(task, result)
     of_all.digests.save()
     History(task.work / HISTORY).note("m", Took(seconds=1.0, peak=1))
 
     def entry() -> object:
-        found = known.take(task, inputs)
+        found = known.take(task)
         before = (folder / memory.FILE).read_bytes()
         known.begin(task)
         (folder / memory.FILE).write_bytes(before)
@@ -120,7 +121,6 @@ def _of_a_build_folder(build: Path) -> dict[str, tuple[Path, Reader]]:
     return {"build folder": (build / buildfolder.FILE, prepare)}
 
 
-def _of_ninja(build: Path) -> dict[str, tuple[Path, Reader]]:
 def _of_a_configured_folder(folder: Path, name: str) -> dict[str, tuple[Path, Reader]]:
     """Write what our CMake files leave for later; the reader of one of it says whether CMake need not run again."""
     build, reply = folder / "build", Reply(compilers={}, targets=(), rules=())
@@ -138,6 +138,7 @@ def _of_a_configured_folder(folder: Path, name: str) -> dict[str, tuple[Path, Re
     return {name: (build / name, is_configured)}
 
 
+def _of_ninja(build: Path) -> dict[str, tuple[Path, Reader]]:
     def read() -> object:
         return ninja.known(build, "outside", lambda: ["/a"]) == ["/a"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hatch_torch_ext.base.errors import ProcessError
-from hatch_torch_ext.cmake import launchers, ninja, sharing
+from hatch_torch_ext.cmake import launchers, ninja
 from workbench import Fixed
 
 
@@ -64,14 +64,14 @@ def test_what_a_program_prints_is_not_a_failure_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("1.12.1", sharing.Clients.NONE),
-        ("1.13.2", sharing.Clients.COMPILERS),
-        ("1.13.3", sharing.Clients.NINJA),
-        ("1.14.0", sharing.Clients.NINJA),
+        ("1.12.1", ninja.Clients.NONE),
+        ("1.13.2", ninja.Clients.COMPILERS),
+        ("1.13.3", ninja.Clients.NINJA),
+        ("1.14.0", ninja.Clients.NINJA),
     ],
 )
 def test_a_ninja_that_takes_free_jobs_at_once_needs_no_token_server(
-    version: str, expected: sharing.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, expected: ninja.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Newer ones than 1.13.2 do (ninja's pull request 2726); an older one than 1.13.2 takes no part at all."""
     monkeypatch.setattr(ninja, "_only_compiles", lambda *_: True)
@@ -94,7 +94,7 @@ def test_what_runs_beside_a_link_counts_as_a_job(
     link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, expected: bool
 ) -> None:
     """A program that runs before or after a link has no launcher that could wait for a job: Ninja takes one for it."""
-    monkeypatch.setattr(launchers, "words", lambda _: ["python", "-I", "-S", "once.py"])
+    monkeypatch.setattr(launchers, "script", lambda _: Path("once.py"))
     edges = [("x.o", "python -I -S once.py c++ -c x.cpp"), ("libx", link)]
     rules = [f"rule r{at}\n  command = {each}\nbuild {name}: r{at}\n" for at, (name, each) in enumerate(edges)]
     (tmp_path / "build.ninja").write_text("".join(rules), encoding="utf-8")
@@ -117,7 +117,7 @@ def test_a_file_that_was_not_begun_is_not_a_failure(tmp_path: Path, *, failed: b
     setup: Any = SimpleNamespace(toolchain=SimpleNamespace(ninja=program), build=tmp_path, log=tmp_path / "log.txt")
     refused: list[str] = []
     server: Any = SimpleNamespace(running=1, started={}, refuse=lambda: refused.append(""))
-    share = sharing.Share(arguments=("-j", "2"), server=server)
+    share = ninja.Share(arguments=("-j", "2"), server=server)
     with pytest.raises(ProcessError) as caught:
         ninja._run(setup, {}, share, Fixed(jobs=2))
     output = caught.value.output

@@ -61,7 +61,7 @@ def inputs_of(task: Task) -> Inputs:
 
 def parts(task: Task) -> dict[str, Any]:
     """Return the content of the entry's memory."""
-    text = (task.work / task.entry.folder / memory.FILE).read_text(encoding="utf-8")
+    text = (task.folder / memory.FILE).read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -70,13 +70,13 @@ def test_a_build_that_begins_takes_the_entry_for_unfinished_in_one_step(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no moment at which the entry is finished, and what it was made from is another: one file, replaced."""
-    folder = task.work / task.entry.folder
+    folder = task.folder
     known = Memory(inputs_of(task))
     assert known.begin(task) is None
     begun = parts(task)["begun"]
     memory._write(folder, begun=begun, finished={"used": {}})
     with monkeypatch.context() as patch:
-        killed_at("hatch_torch_ext.pipeline.folders.replace_text", patch)
+        killed_at("hatch_torch_ext.base.atomic.write_held", patch)
         with pytest.raises(Killed):
             known.begin(task)
     assert parts(task) == {"begun": begun, "finished": {"used": {}}}
@@ -90,7 +90,7 @@ def test_a_build_that_is_killed_while_it_removes_objects_removes_them_the_next_t
     """A source that was restored with its old time is newer to no object: what it was is remembered until then."""
     source = task.config.root / "CMakeLists.txt"
     Memory(inputs_of(task)).begin(task)
-    build = task.work / task.entry.folder / "build"
+    build = task.folder / "build"
     build.mkdir()
     source.write_text("# other\n", encoding="utf-8")
     os.utime(source, (1, 1))
@@ -109,10 +109,10 @@ def test_a_memory_that_is_damaged_is_none(task: Task) -> None:
     """Cut off, or something else: the entry is not finished, and its build begins."""
     known = Memory(inputs_of(task))
     known.begin(task)
-    file = task.work / task.entry.folder / memory.FILE
+    file = task.folder / memory.FILE
     for text in (file.read_text(encoding="utf-8")[:20], "[]", '{"finished": []}', ""):
         file.write_text(text, encoding="utf-8")
-        assert known.take(task, inputs_of(task).of(task)) is None
+        assert known.take(task) is None
         assert known.begin(task) is None
 
 
@@ -246,8 +246,8 @@ def test_the_other_folder_may_be_built_meanwhile(task: Task, monkeypatch: pytest
     known = Memory(inputs_of(task), earlier=other)
     answers = iter([None, object(), None])
     monkeypatch.setattr(Memory, "_take", lambda *_: next(answers))
-    (task.work / task.entry.folder).mkdir(parents=True)
-    assert known.take(task, inputs_of(task).of(task)) is None
+    (task.folder).mkdir(parents=True)
+    assert known.take(task) is None
     assert next(answers, "none is left") == "none is left"
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import disk
-from hatch_torch_ext.cmake.sharing import Clients
+from hatch_torch_ext.cmake.ninja import Clients
 from hatch_torch_ext.pipeline import capacity, events
 from hatch_torch_ext.pipeline.capacity import GB, Capacity, Pressure
-from hatch_torch_ext.pipeline.pool import Pool
+from hatch_torch_ext.pipeline.pool import Held, Pool
 from hatch_torch_ext.pipeline.slots import Shares
+from workbench import token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,11 +145,11 @@ def test_an_entry_that_compiles_alone_gets_a_job_though_memory_is_short() -> Non
         inside, ended = threading.Event(), threading.Event()
 
         def ask() -> None:
-            with pool.token(), shares.exclusive():
+            with token(pool), shares.exclusive():
                 inside.set()
                 ended.wait(30)
 
-        other = pool.held()
+        other = Held(pool)
         with other.token(), shares.share(Clients.NINJA):
             waiting = threading.Thread(target=ask)
             waiting.start()

@@ -23,8 +23,9 @@ ENTRIES = range(12)
 
 def task(work: Path, number: int) -> Task:
     """Return what is asked of a task, with the folder of its entry."""
-    (work / f"entry{number}").mkdir(exist_ok=True)
-    return cast("Task", SimpleNamespace(work=work, entry=SimpleNamespace(folder=f"entry{number}")))
+    folder = work / f"entry{number}"
+    folder.mkdir(exist_ok=True)
+    return cast("Task", SimpleNamespace(folder=folder))
 
 
 def environments(work: Path) -> list[Path]:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import ProcessError, Stopped
-from hatch_torch_ext.cmake.sharing import Clients
+from hatch_torch_ext.cmake.ninja import Clients
 from hatch_torch_ext.pipeline import capacity
-from hatch_torch_ext.pipeline.pool import Pool, SharedLock
+from hatch_torch_ext.pipeline.pool import Held, Pool, SharedLock
 from hatch_torch_ext.pipeline.slots import Shares
+from workbench import token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def test_two_ninjas_share_the_pool(pool: Pool, shares: Shares, tmp_path: Path) -
     folders = [edges(tmp_path / name, 6, log=log) for name in ("a", "b")]
 
     def build(folder: Path) -> None:
-        with pool.token(), shares.share(Clients.NINJA) as share:
+        with token(pool), shares.share(Clients.NINJA) as share:
             assert start(folder, dict(share.environ)).wait() == 0
 
     threads = [threading.Thread(target=build, args=(folder,)) for folder in folders]
@@ -102,7 +103,7 @@ def test_two_ninjas_share_the_pool(pool: Pool, shares: Shares, tmp_path: Path) -
 def test_tokens_of_a_killed_ninja_come_back(pool: Pool, shares: Shares, tmp_path: Path) -> None:
     """Exactly its tokens, as soon as no Ninja runs: until then another one keeps those that it holds."""
     log = tmp_path / "log"
-    with pool.token(), pool.token():
+    with token(pool), token(pool):
         with shares.share(Clients.NINJA) as other:
             with shares.share(Clients.NINJA) as share:
                 killed = start(edges(tmp_path / "a", 4, log=log, seconds=0.6), dict(share.environ))
@@ -123,10 +124,10 @@ def test_lost_tokens_come_back_though_others_wait_for_one(pool: Pool, shares: Sh
     got = threading.Event()
 
     def want() -> None:
-        with pool.token():
+        with token(pool):
             got.set()
 
-    with pool.token(), shares.share(Clients.NINJA):
+    with token(pool), shares.share(Clients.NINJA):
         os.read(pool.looking, 2)  # as Ninja does before it is killed
         thread = threading.Thread(target=want)
         thread.start()
@@ -144,18 +145,18 @@ def test_lost_tokens_come_back_though_others_wait_for_one(pool: Pool, shares: Sh
 
 def test_without_the_jobserver_the_share_is_even(pool: Pool, shares: Shares) -> None:
     """An older Ninja gets a number of jobs: its own token and an equal share of the free ones."""
-    with pool.token(), shares.share(Clients.NONE) as share:
+    with token(pool), shares.share(Clients.NONE) as share:
         assert share.arguments == ("-j", "3")
         assert not share.environ
         assert pool.free == 0
-    with pool.token(), pool.token(), shares.share(Clients.NONE) as share:
+    with token(pool), token(pool), shares.share(Clients.NONE) as share:
         assert share.arguments == ("-j", "1")
     assert pool.free == 3
 
 
 def test_a_thread_keeps_its_token_between_two_entries(pool: Pool) -> None:
     """A Ninja that looks for a token meanwhile finds two of three; the third is back once the thread has ended."""
-    held = pool.held()
+    held = Held(pool)
     for _ in range(2):
         with held.token():
             assert pool.free == 2
@@ -167,7 +168,7 @@ def test_a_thread_keeps_its_token_between_two_entries(pool: Pool) -> None:
 
 def test_a_token_that_somebody_waits_for_is_given_between_two_entries(pool: Pool) -> None:
     """The watch on memory, and an entry that wants all tokens, get it before the thread's next entry begins."""
-    held, got = pool.held(), threading.Event()
+    held, got = Held(pool), threading.Event()
     pool.take()
     pool.take()
 
@@ -197,14 +198,14 @@ def test_exclusive_is_exclusive_and_two_take_turns(pool: Pool, shares: Shares) -
     running = threading.Event()
 
     def ask() -> None:
-        with pool.token(), shares.exclusive() as share:
+        with token(pool), shares.exclusive() as share:
             assert share.arguments == ("-j", "1")
             inside.append("begun")
             time.sleep(0.05)
             inside.append("ended")
 
     def compiles() -> None:
-        with pool.token(), shares.share(Clients.NINJA):
+        with token(pool), shares.share(Clients.NINJA):
             running.set()
             time.sleep(0.2)
             inside.append("compiled")
@@ -221,7 +222,7 @@ def test_exclusive_is_exclusive_and_two_take_turns(pool: Pool, shares: Shares) -
 
 def test_an_entry_that_fails_alone_gives_back_one_token(pool: Pool, shares: Shares) -> None:
     """After a compiler was killed and its retry failed, the pool has neither a token more than jobs, nor one less."""
-    held = pool.held()
+    held = Held(pool)
     for _ in range(2):
         with pytest.raises(ProcessError), held.token(), shares.exclusive():
             raise ProcessError("", returncode=1, output="")
@@ -235,7 +236,7 @@ def test_who_waits_for_a_lock_gives_its_token_back(pool: Pool) -> None:
     lock, order = SharedLock(pool), list[str]()
 
     def hold(name: str, *, exclusive: bool) -> None:
-        with pool.token(), lock.held(exclusive=exclusive):
+        with token(pool), lock.held(exclusive=exclusive):
             order.append(name)
 
     def soon(true: Callable[[], bool]) -> None:
@@ -244,7 +245,7 @@ def test_who_waits_for_a_lock_gives_its_token_back(pool: Pool) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    with pool.token(), lock.held(exclusive=False):
+    with token(pool), lock.held(exclusive=False):
         first = threading.Thread(target=hold, args=("exclusive",), kwargs={"exclusive": True})
         first.start()
         soon(lambda: lock._exclusive_waiting == 1)

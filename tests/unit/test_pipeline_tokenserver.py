@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_torch_ext.base.errors import Stopped
-from hatch_torch_ext.cmake.sharing import Clients
+from hatch_torch_ext.cmake.ninja import Clients
 from hatch_torch_ext.pipeline.pool import Pool
 from hatch_torch_ext.pipeline.slots import Shares
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
 from hatch_torch_ext.resources import once
+from workbench import token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ def pool() -> Iterator[Pool]:
 @pytest.fixture
 def server(pool: Pool) -> Iterator[TokenServer]:
     """Return the service of an entry, which holds one of the tokens."""
-    with pool.token(), contextlib.closing(TokenServer(pool, pool.folder / "tokens")) as made:
+    with token(pool), contextlib.closing(TokenServer(pool, pool.folder / "tokens")) as made:
         yield made
 
 
@@ -75,7 +76,7 @@ def test_two_ninjas_share_the_pool(pool: Pool, tmp_path: Path) -> None:
         nap = shlex.join(launcher(folder, "sh", "-c", f"echo start >> {log}; sleep 0.1; echo end >> {log}"))
         text = f"rule nap\n  command = {nap}\n" + "".join(f"build out{i}: nap\n" for i in range(6))
         (folder / "build.ninja").write_text(text, encoding="utf-8")
-        with pool.token(), shares.share(Clients.COMPILERS) as share:
+        with token(pool), shares.share(Clients.COMPILERS) as share:
             command = [str(NINJA), "-C", str(folder), *share.arguments]
             said = subprocess.run(command, env={**os.environ, **share.environ}, capture_output=True, check=True)
             assert b"warning" not in said.stderr + said.stdout
@@ -128,7 +129,7 @@ def test_a_killed_compiler_gives_its_token_back(server: TokenServer, pool: Pool,
 def test_a_token_is_held_by_all_that_a_compiler_started(pool: Pool, tmp_path: Path) -> None:
     """The driver ends, its compiler goes on: the token is not free. A daemon has it until Ninja's run is over."""
     daemon = tmp_path / "daemon"
-    with pool.token():
+    with token(pool):
         with contextlib.closing(TokenServer(pool, pool.folder / "tokens")) as server:
             with compiler(server, tmp_path, f"sleep 60 2>&1 >/dev/null & echo $! > {daemon}") as ended:
                 ended.wait()
@@ -148,7 +149,7 @@ def test_who_waits_for_another_entry_lends_its_job(pool: Pool, tmp_path: Path) -
     with contextlib.ExitStack() as stack, contextlib.closing(Pool(2)) as two:
         servers = []
         for name in ("a", "b"):
-            stack.enter_context(two.token())
+            stack.enter_context(token(two))
             servers.append(stack.enter_context(contextlib.closing(TokenServer(two, two.folder / name))))
         environs = [{**os.environ, once.TOKENS: str(each.path)} for each in servers]
         first = subprocess.Popen(launcher(tmp_path, *kernel), env=environs[0])

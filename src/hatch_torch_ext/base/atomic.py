@@ -50,6 +50,13 @@ def write(target: Path, data: bytes) -> None:
         draft.write_bytes(data)
 
 
+def write_held(target: Path, text: str) -> None:
+    """Write a file whole or not at all, in a folder that the caller holds: nobody else writes it meanwhile."""
+    draft = target.with_name(f"{target.name}.new")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(target)
+
+
 def update(target: Path, text: str, *, executable: bool = False) -> Path:
     """Write the file, whole, unless it has this text: its time says since when it has it. Return ``target``."""
     if not target.is_file() or target.read_bytes() != text.encode():

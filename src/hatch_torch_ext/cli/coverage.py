@@ -59,7 +59,7 @@ def compare(
     index = None
     for entry in entries:
         environ = {**os.environ, **dict(entry.env_vars)}
-        index = settings.read(entry, config, {**pipconfig.variables(environ), **environ})
+        index = settings.read(entry, config, pipconfig.merged(environ))
         places.update(dict.fromkeys((*index.find_links, *index.indexes)))
     kept = store.open_usable(os.environ, config.root / "build" / "torch-ext" / "cache", project.say)
     with Http(index or settings.IndexSettings(), Limits(attempts=1)) as http:

@@ -19,13 +19,13 @@ from packaging.version import Version
 from hatch_torch_ext.base import escape, process, untrusted
 from hatch_torch_ext.base.errors import CompileError, EntryError, ProcessError
 from hatch_torch_ext.cmake import buildfolder, failures, launchers, ninja, package, replies, surroundings, toolchainfile
-from hatch_torch_ext.cmake.sharing import Share
 from hatch_torch_ext.values import InstallTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hatch_torch_ext.cmake.sharing import Slots, Turn
+    from hatch_torch_ext.cmake.buildfolder import Turn
+    from hatch_torch_ext.cmake.ninja import Slots
     from hatch_torch_ext.values import Setup
 
 
@@ -47,7 +47,6 @@ def build(
     failures.check_folders(entry.name, config.source, setup.folder, setup.sdk.prefix, setup.environment.prefix)
     package.write(setup)
     toolchainfile.write(setup)
-    toolchainfile.write_python(setup)
     launchers.write(setup)
     cache = surroundings.cache_entries(setup)
     buildfolder.prepare(setup, cache)
@@ -185,10 +184,10 @@ class _Runner:
 
     def compile(self) -> None:
         try:
-            with launchers.counted(self.setup, self.slots) as counting:
+            with launchers.counted(self.setup, self.slots.cached) as counting:
                 ninja.build(self.setup, {**self.env, **counting}, self.slots, self.report)
         except ProcessError as error:
-            raise self._explained("compiling", ninja.command(self.setup, Share()), error) from error
+            raise self._explained("compiling", ninja.command(self.setup, ninja.Share()), error) from error
 
     def _explained(self, step: str, command: Sequence[str], error: ProcessError) -> EntryError:
         output = error.output or str(error)

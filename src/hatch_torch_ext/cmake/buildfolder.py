@@ -17,9 +17,9 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base import atomic, escape, untrusted
 from hatch_torch_ext.cmake import launchers, package, replies
 from hatch_torch_ext.facts import project, variables
 from hatch_torch_ext.facts.variables import Use
@@ -158,9 +158,7 @@ def _change(setup: Setup, **parts: str | None) -> None:
     known = _read(setup)
     changed = {name: value for name, value in {**known, **parts}.items() if value is not None}
     if changed != known:
-        scratch = setup.build / f"{FILE}.new"
-        scratch.write_text(json.dumps(changed), encoding="ascii")
-        scratch.replace(setup.build / FILE)
+        atomic.write_held(setup.build / FILE, json.dumps(changed))
 
 
 def _key(setup: Setup, cache: Sequence[str]) -> str:
@@ -248,6 +246,24 @@ _LINKED = re.compile(r"\.(?:ptx|cubin|fatbin|o|a|so(?:\.\d+)*)$")
 
 State = tuple[int, int]
 """Time of the last change in nanoseconds, and size in bytes."""
+
+
+class Turn(Protocol):
+    """An entry's turn at the sources, from its configure step to its install step: ``pipeline/pool.py`` has it."""
+
+    def by_itself(self) -> None:
+        """Wait until no other entry is at work, and let none begin before this one has ended."""
+
+    def configuring(self) -> AbstractContextManager[None]:
+        """Be the only entry in its configure step, which may write into the sources."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another entry is or was at work during this turn."""
+
+    @property
+    def others_configure(self) -> bool:
+        """Whether another entry may be writing into the sources now."""
 
 
 def snapshot(setup: Setup) -> dict[Path, State]:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext.base import resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.sharing import Slots
     from hatch_torch_ext.values import Setup
 
 
@@ -40,13 +39,13 @@ def words(setup: Setup) -> list[str]:
         return [program]
     torch = os.pathsep.join(sorted({str(setup.sdk.prefix), str(setup.torch)}))
     # The entry's own Python, and a copy of the script: an isolated build has ours at a new path each time.
-    return [str(setup.environment.python), "-I", "-S", str(_script(setup)), str(_locks(setup)), torch, program]
+    return [str(setup.environment.python), "-I", "-S", str(script(setup)), str(_locks(setup)), torch, program]
 
 
 def write(setup: Setup) -> None:
     """Write the script into the entry's folder."""
     if len(words(setup)) > 1:
-        shutil.copyfile(resources.FOLDER / "once.py", _script(setup))
+        shutil.copyfile(resources.FOLDER / "once.py", script(setup))
         _locks(setup).mkdir(exist_ok=True)
 
 
@@ -68,8 +67,8 @@ def _settings(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
 
 
 @contextlib.contextmanager
-def counted(setup: Setup, slots: Slots) -> Iterator[dict[str, str | None]]:
-    """Provide the variables by which ccache logs its statistics, and pass these to ``slots`` afterwards."""
+def counted(setup: Setup, cached: Callable[[int, int], None]) -> Iterator[dict[str, str | None]]:
+    """Provide the variables by which ccache logs its statistics, and pass hits and lookups to ``cached`` afterwards."""
     cache = setup.toolchain.cache
     if cache is None or not cache.ccache or setup.entry.environ(os.environ).get("CCACHE_STATSLOG"):
         yield {}
@@ -82,10 +81,11 @@ def counted(setup: Setup, slots: Slots) -> Iterator[dict[str, str | None]]:
         with contextlib.suppress(OSError):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             hits = sum(line in _HITS for line in lines)
-            slots.cached(hits, hits + lines.count("cache_miss"))
+            cached(hits, hits + lines.count("cache_miss"))
 
 
-def _script(setup: Setup) -> Path:
+def script(setup: Setup) -> Path:
+    """Return the script that waits, by which commands with it are known."""
     return setup.package / "once.py"
 
 

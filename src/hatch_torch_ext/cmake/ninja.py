@@ -1,26 +1,28 @@
-"""Runs Ninja in a configured build folder, within this entry's share of the machine, and reads its log."""
+"""Runs Ninja in a configured build folder, within this entry's share of the machine (``Slots``); reads its log."""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from packaging.version import Version
 
 from hatch_torch_ext.base import atomic, process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import launchers
-from hatch_torch_ext.cmake.sharing import Clients, Share
 from hatch_torch_ext.resources import once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from hatch_torch_ext.cmake.sharing import Slots
+    from hatch_torch_ext.cmake.buildfolder import Turn
     from hatch_torch_ext.values import Setup
 
 JOBSERVER_SINCE = Version("1.13.2")
@@ -52,6 +54,66 @@ KILLED = re.compile(
 ccache ends with 255 where the compiler that it started was killed, and prints nothing: Ninja's next line follows the
 command.
 """
+
+
+class Clients(enum.Enum):
+    """Which programs of a build can take their jobs from the pool."""
+
+    NONE = enum.auto()
+    NINJA = enum.auto()
+    """Ninja itself, and every make that it starts."""
+    COMPILERS = enum.auto()
+    """These, and each compiler by its launcher."""
+
+
+class Server(Protocol):
+    """Gives each compiler a job; Ninja counts a compiler that waits for one as running."""
+
+    @property
+    def running(self) -> int:
+        """Return how many compilers have a job."""
+
+    @property
+    def started(self) -> Mapping[str, float]:
+        """Return when the compiler of each output got its job, in seconds since 1970."""
+
+    def refuse(self) -> None:
+        """End the launchers that wait for a job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Ninja's share of the machine: arguments and environment variables, and who gives compilers their jobs."""
+
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    server: Server | None = None
+
+
+class Slots(Protocol):
+    """How much may be compiled at once, over all entries: ``pipeline/slots.py`` has it."""
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Register an entry as working on the sources while the context lasts; others may do so too."""
+
+    @property
+    def compilers_wait(self) -> bool:
+        """Return whether compilers, if they can be clients, wait for their jobs by themselves."""
+
+    def share(self, clients: Clients) -> AbstractContextManager[Share]:
+        """Provide this entry's share for one run of Ninja; without clients it is a fixed number of jobs."""
+
+    def exclusive(self) -> AbstractContextManager[Share]:
+        """Wait until no other entry compiles, and keep it so while the context lasts."""
+
+    def progress(self, finished: int, total: int, running: int) -> None:
+        """Record the finished build steps, of the total, and those that run."""
+
+    def took(self, peak: int) -> None:
+        """Record the memory of the largest compiler process, in bytes."""
+
+    def cached(self, hits: int, files: int) -> None:
+        """Record how many files the compiler cache had, of how many lookups."""
 
 
 def build(setup: Setup, env: Mapping[str, str | None], slots: Slots, report: Callable[[str], None]) -> None:
@@ -171,18 +233,17 @@ def _clients(setup: Setup, env: Mapping[str, str | None], slots: Slots) -> Clien
 
 def _only_compiles(setup: Setup, env: Mapping[str, str | None]) -> bool:
     """Return whether all that this build runs, except for links, has a launcher that can wait for a job."""
-    words = launchers.words(setup)
-    cache = setup.toolchain.cache
+    script, cache = str(launchers.script(setup)), setup.toolchain.cache
     if cache is None or not cache.ccache:  # sccache compiles in a process that stays
         return False
 
     def find() -> list[str]:
         lines = process.run([*command(setup, Share()), "-t", "commands"], env_changes=env).stdout.splitlines()
-        others = [each for each in lines if words[3] not in each and not _LINK.search(each)]
+        others = [each for each in lines if script not in each and not _LINK.search(each)]
         return [each for each in others if not each.startswith("ninja: ")][:1]
 
     try:
-        return not known(setup.build, f"without {words[3]}", find)
+        return not known(setup.build, f"without {script}", find)
     except ProcessError:
         return False
 

@@ -70,6 +70,8 @@ def write(setup: Setup) -> None:
     atomic.update(_file(setup), text)
     atomic.update(setup.package / RUNNER, _runner(setup, target), executable=True)
     (setup.package / NOT_RUN).unlink(missing_ok=True)
+    if _answers(setup):
+        _write_python(setup)
 
 
 def check_runs(setup: Setup) -> None:
@@ -108,14 +110,12 @@ def _not_run(setup: Setup, variables: Sequence[str] = ()) -> str:
     )
 
 
-def write_python(setup: Setup) -> None:
+def _write_python(setup: Setup) -> None:
     """Write a module that makes the entry's Python report the other machine's facts when CMake's modules ask.
 
     Cross compilers of Python packages work in this way: https://github.com/benfogle/crossenv. The module is among the
     environment's packages, since an isolated Python (``-E``, ``-I``) ignores ``PYTHONPATH`` but reads the variable.
     """
-    if not _answers(setup):
-        return
     suffix = setup.environment.interpreter.ext_suffix
     machine = setup.environment.interpreter.machine
     answers = {

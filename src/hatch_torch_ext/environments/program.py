@@ -199,7 +199,7 @@ def _version(where: Path) -> str:
 
 def _fill(made: Path) -> dict[str, object]:
     """Install hatch into the folder ``made``, with compiled bytecode, since the folder is read-only afterwards."""
-    environ = {**pipconfig.variables(os.environ), **os.environ}
+    environ = pipconfig.merged(os.environ)
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     uv.install_into(
         made,

@@ -212,8 +212,7 @@ def _build_all(
     """Return every entry's variant, reused ones first. Raises ``BuildError``."""
     config, began = inputs.config, time.monotonic()
     memory = Memory(inputs, earlier=folders.earlier(inputs.work))
-    of_tasks = {task.name: inputs.of(task) for task in tasks}
-    kept = {task.name: found for task in tasks if (found := memory.take(task, of_tasks[task.name])) is not None}
+    kept = {task.name: found for task in tasks if (found := memory.take(task)) is not None}
     history = History(inputs.work / HISTORY)
     waiting = history.longest_first([task for task in tasks if task.name not in kept])
     available = capacity.Capacity()
@@ -237,17 +236,16 @@ def _build_all(
         from hatch_torch_ext.pipeline.crew import Crew
 
         crew = Crew(
-            config=config,
-            capacity=available,
+            waiting,
+            jobs=jobs,
             per_job=per_job,
-            tasks=waiting,
+            available=available,
             memory=memory,
             files=files,
-            inputs=of_tasks,
             history=history,
             stream=stream,
         )
-        outcomes = crew.run(jobs)
+        outcomes = crew.run()
     inputs.digests.save()
     return _ended(tasks, kept, outcomes, stream, began=began)
 

@@ -74,7 +74,7 @@ class Cleanup:
         """Remove the build tree of a finished entry, and its environment unless another entry uses it."""
         if self._room is None:
             return
-        for path in (task.work / task.entry.folder).iterdir():
+        for path in task.folder.iterdir():
             if path.name not in KEPT:
                 _remove(path)
         with self._lock:

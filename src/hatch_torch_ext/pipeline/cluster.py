@@ -173,7 +173,7 @@ class Cluster:
     def _outcome(self, task: Task, future: Any, key: str, stream: events.Stream) -> crew.Outcome[Task, BuiltVariant]:
         try:
             given = future.result()
-            (task.log).parent.mkdir(parents=True, exist_ok=True)
+            task.log.parent.mkdir(parents=True, exist_ok=True)
             task.log.write_text(given["log"], encoding="utf-8")
             if given["error"] is None:
                 _keep(_folder(task, key), given["name"], given["wheel"])
@@ -258,7 +258,7 @@ class _Reported:
 
 def _folder(task: Task, key: str) -> Path:
     """Return the folder of the received wheel."""
-    return task.work / task.entry.folder / "cluster" / key
+    return task.folder / "cluster" / key
 
 
 def _keep(folder: Path, name: str, wheel: bytes) -> None:

@@ -22,20 +22,17 @@ from hatch_torch_ext.base.process import Family
 from hatch_torch_ext.pipeline import capacity, events, stages
 from hatch_torch_ext.pipeline.cleanup import Cleanup, take_over
 from hatch_torch_ext.pipeline.history import History, Took
-from hatch_torch_ext.pipeline.pool import Pool, Sources
+from hatch_torch_ext.pipeline.pool import Held, Pool, Sources
 from hatch_torch_ext.pipeline.slots import EntrySlots, Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    from hatch_torch_ext.config import Config
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.capacity import Capacity
-    from hatch_torch_ext.pipeline.inputs import EntryInputs
     from hatch_torch_ext.pipeline.memory import Memory
     from hatch_torch_ext.pipeline.packagefiles import PackageFiles
-    from hatch_torch_ext.pipeline.pool import Held
     from hatch_torch_ext.pipeline.stages import Acquired
     from hatch_torch_ext.values import Task
 
@@ -67,99 +64,89 @@ class Outcome(Generic[Item, Value]):
     error: EntryError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Means:
-    """What the entries of one build share while they are worked on."""
-
-    shares: Shares
-    sources: Sources
-    family: Family
-    cleanup: Cleanup
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """The work on the entries that must be built."""
+    """The work on the entries that must be built, with ``jobs`` compile jobs for all.
 
-    config: Config
-    capacity: Capacity
-    per_job: int
-    tasks: Sequence[Task]
-    memory: Memory
-    files: PackageFiles
-    inputs: Mapping[str, EntryInputs]
-    history: History
-    stream: events.Stream
+    ``per_job`` is the estimated memory of a job in bytes.
+    """
 
-    def run(self, jobs: int) -> list[Outcome[Task, BuiltVariant]]:
-        """Build every entry with ``jobs`` compile jobs for all, and return the outcomes, in the order of the tasks."""
-        work = self.tasks[0].work
-        family = take_over(work)
-        pool = Pool(jobs)
-        pressure = capacity.Pressure(pool, self.capacity, self.per_job, self.stream)
-        wait = capacity.compilers_wait(self.capacity, entries=len(self.tasks), jobs=jobs)
-        means = _Means(
-            shares=Shares(pool, compilers_wait=wait),
-            sources=Sources(pool),
-            family=family,
-            cleanup=Cleanup(work, most=jobs + 1 if self.config.keep == "results" else None),
-        )
-        with contextlib.closing(pool), family.guarded(pool.folder), pressure.watching():
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        jobs: int,
+        per_job: int,
+        available: Capacity,
+        memory: Memory,
+        files: PackageFiles,
+        history: History,
+        stream: events.Stream,
+    ) -> None:
+        self._tasks, self._jobs, self._config, work = tasks, jobs, tasks[0].config, tasks[0].work
+        self._memory, self._files, self._history, self._stream = memory, files, history, stream
+        self._family, self._pool = take_over(work), Pool(jobs)
+        self._pressure = capacity.Pressure(self._pool, available, per_job, stream)
+        wait = capacity.compilers_wait(available, entries=len(tasks), jobs=jobs)
+        self._shares, self._sources = Shares(self._pool, compilers_wait=wait), Sources(self._pool)
+        self._cleanup = Cleanup(work, most=jobs + 1 if self._config.keep == "results" else None)
+
+    def run(self) -> list[Outcome[Task, BuiltVariant]]:
+        """Build every entry, and return the outcomes, in the order of the tasks."""
+        with contextlib.closing(self._pool), self._family.guarded(self._pool.folder), self._pressure.watching():
             return side_by_side(
-                self.tasks,
-                prepare=partial(self._prepare, means),
-                work=partial(self._work_on, means),
-                threads=jobs,
-                family=family,
-                pool=pool,
-                keep_going=self.config.keep_going,
+                self._tasks,
+                prepare=self._prepare,
+                work=self._work_on,
+                threads=self._jobs,
+                family=self._family,
+                pool=self._pool,
+                keep_going=self._config.keep_going,
             )
 
-    def _prepare(self, means: _Means, task: Task) -> Acquired:
-        with means.cleanup.preparing(means.family) as note:
-            acquired = stages.prepare(task, self.stream)
+    def _prepare(self, task: Task) -> Acquired:
+        with self._cleanup.preparing(self._family) as note:
+            acquired = stages.prepare(task, self._stream)
             note(acquired[0].prefix)
         return acquired
 
-    def _work_on(self, means: _Means, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
+    def _work_on(self, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
         try:
-            return self._built(means, task, acquired, held)
+            return self._built(task, acquired, held)
         finally:
-            means.cleanup.ended()
+            self._cleanup.ended()
 
-    def _built(self, means: _Means, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
+    def _built(self, task: Task, acquired: Future[Acquired], held: Held) -> BuiltVariant:
         began = time.monotonic()
-        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=means.family)
+        own = Family(hashlib.sha256(task.name.encode()).hexdigest()[:16], within=self._family)
         task.log.unlink(missing_ok=True)  # of an earlier build, with errors that may be mended
         try:
             if not acquired.done():
                 held.give()
             ready = acquired.result()
-            self.stream(events.Step(entry=task.name, step="wait"))
+            self._stream(events.Step(entry=task.name, step="wait"))
             with held.token(), own.active():
                 began = time.monotonic()
-                if (unseen := self.memory.begin(task)) is not None:
+                if (unseen := self._memory.begin(task)) is not None:
                     text = (
                         f"{unseen} changed, but is older than the last build: Ninja compares times, so everything is "
                         "compiled again"
                     )
-                    self.stream(events.Note(text=text, entry=task.name))
-                slots = EntrySlots(task, means.shares, means.sources, own, self.stream)
-                result = stages.build(task, ready, slots, self.files, self.stream)
-                used = self.memory.used(task, result.environment, result.sdk, result.toolchain)
-                built = self.memory.keep(task, self.inputs[task.name], result, used)
-                means.cleanup.finished(task, result.environment.prefix)
+                    self._stream(events.Note(text=text, entry=task.name))
+                slots = EntrySlots(task, self._shares, self._sources, own, self._stream)
+                result = stages.build(task, ready, slots, self._files, self._stream)
+                built = self._memory.keep(task, result)
+                self._cleanup.finished(task, result.setup.environment.prefix)
         except EntryError as error:
             time.sleep(INTERRUPTED)
-            if means.family.stopped:
+            if self._family.stopped:
                 raise Stopped from error
             log = str(task.log) if task.log.exists() else ""
             seconds = time.monotonic() - began
-            self.stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
+            self._stream(events.Failed(entry=task.name, message=error.message, seconds=seconds, log=log))
             raise
         seconds = time.monotonic() - began
-        self.history.note(task.name, Took(seconds=seconds, peak=result.peak))
-        self.stream(
+        self._history.note(task.name, Took(seconds=seconds, peak=result.peak))
+        self._stream(
             events.Done(
                 entry=task.name,
                 label=built.variant.label,
@@ -240,7 +227,7 @@ class _Threads(Generic[Item, Made, Value]):
 
     def _all(self, made: Sequence[Future[Made]]) -> None:
         error: BaseException | None = None
-        held = self._pool.held()
+        held = Held(self._pool)
         try:
             while not self._family.stopped:
                 self._one(self._waiting.get_nowait(), made, held)

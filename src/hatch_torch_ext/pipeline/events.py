@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias, get_args
 
 from hatch_torch_ext.base import escape, redact, untrusted
 
@@ -129,10 +129,7 @@ class Ended:
 
 
 Event: TypeAlias = Begun | Step | Fetched | Progress | Compiled | Note | Done | Failed | Machine | Ended
-KINDS: Mapping[str, type[Event]] = {
-    kind.__name__.lower(): kind
-    for kind in (Begun, Step, Fetched, Progress, Compiled, Note, Done, Failed, Machine, Ended)
-}
+KINDS: Mapping[str, type[Event]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
 
 LARGEST = 1e15
 """Limit of all numbers (seconds, bytes, counts): a larger one was not written by a build."""

@@ -124,10 +124,3 @@ def editing(root: Path, report: Callable[[str], None]) -> AbstractContextManager
     if not (root / "pyproject.toml").is_file() or _in_cache(folder) is not None:
         return contextlib.nullcontext()
     return locks.held(folder / "editing", what=f"the matrix of {root}", report=report)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file of the work folder, which the caller holds, whole or not at all."""
-    scratch = path.with_name(f"{path.name}.new")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)

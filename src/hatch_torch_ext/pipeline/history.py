@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import untrusted
+from hatch_torch_ext.base import atomic, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.pipeline import folders
 
@@ -75,7 +75,7 @@ class History:
                 took = Took(seconds=max(took.seconds, before.seconds), peak=max(took.peak, before.peak))
             self._took[name] = took
             recorded = {each: dataclasses.asdict(figures) for each, figures in self._took.items()}
-            folders.replace_text(self._file, json.dumps(recorded))
+            atomic.write_held(self._file, json.dumps(recorded))
 
     def longest_first(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks, the longest first; of those without figures, those with CUDA first."""

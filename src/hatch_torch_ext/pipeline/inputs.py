@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import __version__
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import atomic, process, untrusted
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.config.declaration import affecting, declared
 from hatch_torch_ext.facts import content, project, variables
 from hatch_torch_ext.facts.backend import compilers
 from hatch_torch_ext.facts.manifest import SHORT, Origin
 from hatch_torch_ext.facts.variables import Use
-from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.remote import pipconfig
 from hatch_torch_ext.toolchain import crosscompiler, tools
 
@@ -54,7 +53,7 @@ _REMEDY_OF_GIT = re.compile(r"git config --global --add safe\.directory .+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryInputs:
-    """What an entry is made from, as far as it is known before any work; it is read before it, not after it."""
+    """What an entry is made from, as far as it is known before any work, and as it was then."""
 
     key: str
     """See ``_key``."""
@@ -79,16 +78,19 @@ class Inputs:
         asks = any(map(_ASKS_GIT.search, texts))
         self._revision, self.note = _revision(config.source) if asks else (None, None)
         """The latter is for the author if the CMake files ask git, which answers nothing of a repository."""
+        self._of: dict[str, EntryInputs] = {}
 
     def of(self, task: Task) -> EntryInputs:
-        """Return the inputs of ``task``."""
-        environ = task.entry.environ(os.environ)
-        return EntryInputs(
-            key=_key(task, environ),
-            project={place(self.config, path): found for path, found in self.project.items()},
-            variables={name: _hidden(environ.get(name)) for name in self._variables},
-            revision=self._revision,
-        )
+        """Return the inputs of ``task``, as they were the first time."""
+        if task.name not in self._of:
+            environ = task.entry.environ(os.environ)
+            self._of[task.name] = EntryInputs(
+                key=_key(task, environ),
+                project={place(self.config, path): found for path, found in self.project.items()},
+                variables={name: _hidden(environ.get(name)) for name in self._variables},
+                revision=self._revision,
+            )
+        return self._of[task.name]
 
 
 def _key(task: Task, environ: Mapping[str, str]) -> str:
@@ -96,7 +98,6 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
 
     Which options count is written where they are declared (``affects``), which variables in ``facts.variables``.
     """
-    given = {**pipconfig.variables(environ), **environ}
     facts = {
         "own": own_digest(),
         "entry": repr(task.entry),
@@ -104,7 +105,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},
-        "environ": variables.of(Use.COMPILE | Use.FIND | Use.INDEX, given),
+        "environ": variables.of(Use.COMPILE | Use.FIND | Use.INDEX, pipconfig.merged(environ)),
         "files": project.read_once(task.config.source, task.config.cmake.args, task.config.cmake.define, environ),
     }
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False).replace(str(task.config.root), "<project>")
@@ -290,4 +291,4 @@ class Digests:
         """Write the hashes that were used."""
         with self._lock:
             text = json.dumps(self._new)
-        folders.replace_text(self._file, text)
+        atomic.write_held(self._file, text)

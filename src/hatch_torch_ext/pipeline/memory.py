@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import store
-from hatch_torch_ext.base import process, untrusted
+from hatch_torch_ext.base import atomic, process, untrusted
 from hatch_torch_ext.base.errors import ProcessError, WheelError
 from hatch_torch_ext.facts import content, project, variant
-from hatch_torch_ext.pipeline import folders
 from hatch_torch_ext.pipeline.inputs import MISSING, path_of, place
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.inputs import EntryInputs, Inputs
     from hatch_torch_ext.pipeline.stages import Result
-    from hatch_torch_ext.values import Environment, Sdk, Task, Toolchain
+    from hatch_torch_ext.values import Setup, Task
 
 FILE = "memory.json"
 RESULTS = ("repaired", "package")
@@ -60,12 +59,12 @@ class Memory:
         self._inputs, self._config, self._digests = inputs, inputs.config, inputs.digests
         self._earlier = earlier
 
-    def take(self, task: Task, inputs: EntryInputs) -> RecordedVariant | None:
+    def take(self, task: Task) -> RecordedVariant | None:
         """Return the finished entry; None if there is none, it is damaged, or any input changed.
 
         An entry that another work folder has finished is copied here.
         """
-        own = _folder(task)
+        own, inputs = task.folder, self._inputs.of(task)
         if (kept := self._take(own, inputs)) is not None or self._earlier is None:
             return kept
         other = self._earlier / task.entry.folder
@@ -102,7 +101,7 @@ class Memory:
         first file that is so, with other content than in the last build that began. What that was made from is
         forgotten only once the tree is gone: a build that is killed in between leaves it to the next one.
         """
-        folder = _folder(task)
+        folder = task.folder
         known = _read(folder)
         last = known["begun"]
         files, used = (_texts(found) for found in (last.get("files"), known.get("finished", {}).get("used")))
@@ -115,12 +114,13 @@ class Memory:
         _write(folder, begun={"began": self._inputs.began, "files": now})
         return unseen[0] if unseen else None
 
-    def keep(self, task: Task, inputs: EntryInputs, result: Result, used: Mapping[str, str]) -> BuiltVariant:
+    def keep(self, task: Task, result: Result) -> BuiltVariant:
         """Remember the finished entry, and return the variant with its files in their final place."""
-        folder, site = _folder(task), result.environment.site_packages
+        folder, site = task.folder, result.setup.environment.site_packages
+        used = self._used(result.setup)
         built = _moved(result.built, folder / "package")
         memory = {
-            "inputs": dataclasses.asdict(inputs),
+            "inputs": dataclasses.asdict(self._inputs.of(task)),
             "used": used,
             "packages": {str(site): sorted(_packages(site))},
             "built": variant.built_to_json(built, folder),
@@ -131,20 +131,20 @@ class Memory:
         _write(folder, begun=_read(folder)["begun"], finished=memory)
         return built
 
-    def used(self, task: Task, environment: Environment, sdk: Sdk, toolchain: Toolchain) -> dict[str, str]:
+    def _used(self, setup: Setup) -> dict[str, str]:
         """Return the hash, by ``place``, of every file outside of the work folders that a step or install rule reads.
 
         A folder that an install rule copies is one name, which ends in a slash.
         """
-        build = _folder(task) / "build"
-        named = _named(build, toolchain.ninja.path)
+        sdk, toolchain = setup.sdk, setup.toolchain
+        named = _named(setup.build, toolchain.ninja.path)
         programs = [toolchain.cxx, toolchain.toolkit.compiler] if toolchain.toolkit else [toolchain.cxx]
         named |= {os.path.realpath(tool.path) for tool in programs}
         # What is in the store never changes. It may be removed, which affects no result either.
         kept = (store.path(os.environ), sdk.prefix, sdk.library_dir)
-        own = (task.work, environment.prefix, *kept, toolchain.cmake.path.parent.parent)
+        own = (setup.folder.parent, setup.environment.prefix, *kept, toolchain.cmake.path.parent.parent)
         ours = tuple(f"{os.path.normpath(path)}/" for path in own)
-        named |= set(_installed(build))
+        named |= set(_installed(setup.build))
         outside = sorted(path for path in named if not path.startswith(ours) and path not in self._inputs.project)
         return {name: self._digest(name) for name in (place(self._config, path) for path in outside)}
 
@@ -174,7 +174,7 @@ def _texts(value: object) -> dict[str, str]:
 
 
 def _write(folder: Path, **parts: Mapping[str, Any]) -> None:
-    folders.replace_text(folder / FILE, json.dumps(parts))
+    atomic.write_held(folder / FILE, json.dumps(parts))
 
 
 def _older(path: str, last: Mapping[str, Any]) -> bool:
@@ -183,10 +183,6 @@ def _older(path: str, last: Mapping[str, Any]) -> bool:
         return os.stat(path).st_mtime_ns <= int(last["began"])  # noqa: PTH116 -- as in ``Digests``
     except (KeyError, OSError, TypeError, ValueError):
         return True
-
-
-def _folder(task: Task) -> Path:
-    return task.work / task.entry.folder
 
 
 def _installed(build: Path) -> Iterator[str]:

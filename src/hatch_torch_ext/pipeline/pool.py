@@ -45,9 +45,11 @@ class Pool:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self.looking = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         """The FIFO's descriptor for those that do not wait in ``take``."""
-        self._closed = False
+        self.closed = False
+        """Whether the build ends, or was stopped."""
         self._lock = threading.Lock()
-        self._taken = 0
+        self.taken = 0
+        """The number of tokens that this process has taken; Ninja takes its own."""
         self._waiting = 0
         self.kept_back = 0
         """The number of tokens that ``keep_back`` took out of the pool."""
@@ -69,21 +71,21 @@ class Pool:
     def take_free(self) -> bool:
         """Take a token if there is a free one."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise Stopped
             try:
                 os.read(self.looking, 1)
             except BlockingIOError:
                 return False
-            self._taken += 1
+            self.taken += 1
         return True
 
     def give(self) -> None:
         """Put a token back."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._taken -= 1
+            self.taken -= 1
             os.write(self._fd, TOKEN)
 
     def keep_back(self) -> None:
@@ -95,10 +97,10 @@ class Pool:
     def put_back(self, most: int) -> None:
         """Put back tokens that were taken out of the pool, ``most`` of them at most."""
         with self._lock:
-            if self._closed or not (count := min(most, self.kept_back)):
+            if self.closed or not (count := min(most, self.kept_back)):
                 return
             self.kept_back -= count
-            self._taken -= count
+            self.taken -= count
             os.write(self._fd, TOKEN * count)
 
     def refill(self) -> int:
@@ -108,10 +110,10 @@ class Pool:
         launcher had lent it a job, there is one token too many: it is taken out, and the number is negative.
         """
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return 0
             free = self.free
-            lost = self.size - free - self._taken
+            lost = self.size - free - self.taken
             if lost > 0:
                 os.write(self._fd, TOKEN * lost)
             elif lost < 0 and free:
@@ -119,33 +121,10 @@ class Pool:
                     os.read(self.looking, min(-lost, free))
         return lost
 
-    @contextlib.contextmanager
-    def token(self) -> Iterator[None]:
-        """Hold a token while the context lasts."""
-        self.take()
-        try:
-            yield
-        finally:
-            self.give()
-
-    def held(self) -> Held:
-        """Return what holds a token of a thread that works on one entry after another."""
-        return Held(self)
-
     @property
     def has_waiting(self) -> bool:
         """Return whether somebody waits in ``take``."""
         return self._waiting > 0
-
-    @property
-    def closed(self) -> bool:
-        """Return whether the build ends, or was stopped."""
-        return self._closed
-
-    @property
-    def taken(self) -> int:
-        """Return how many tokens this process has taken; Ninja takes its own."""
-        return self._taken
 
     @property
     def free(self) -> int:
@@ -157,9 +136,9 @@ class Pool:
     def close(self) -> None:
         """Wake all waiting threads, and remove the FIFO."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
         deadline = time.monotonic() + 5
         while self._waiting and time.monotonic() < deadline:
             if not self.free:

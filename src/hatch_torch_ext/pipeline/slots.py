@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext.base.errors import ProcessError
 from hatch_torch_ext.cmake import ninja
-from hatch_torch_ext.cmake.sharing import Clients, Share
+from hatch_torch_ext.cmake.ninja import Clients, Share
 from hatch_torch_ext.pipeline import events
 from hatch_torch_ext.pipeline.pool import SharedLock
 from hatch_torch_ext.pipeline.tokenserver import TokenServer
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hatch_torch_ext.base.process import Family
-    from hatch_torch_ext.cmake.sharing import Server, Turn
+    from hatch_torch_ext.cmake.buildfolder import Turn
+    from hatch_torch_ext.cmake.ninja import Server
     from hatch_torch_ext.pipeline.pool import Pool, Sources
     from hatch_torch_ext.values import Task
 
@@ -128,7 +129,7 @@ class EntrySlots:
         self.counts = (hits, files) if files else None
 
     def _log(self) -> list[str]:
-        return ninja.log_lines(self._task.work / self._task.entry.folder / "build")
+        return ninja.log_lines(self._task.folder / "build")
 
     def _note_times(self, began: float, before: frozenset[str], server: Server | None = None) -> None:
         """Report what Ninja's log says of this run; its times are milliseconds since Ninja's start.

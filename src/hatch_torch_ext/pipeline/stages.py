@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.facts.variant import BuiltVariant
     from hatch_torch_ext.pipeline.packagefiles import PackageFiles
     from hatch_torch_ext.pipeline.slots import EntrySlots
-    from hatch_torch_ext.values import Entry, Environment, Sdk, Task, Toolchain
+    from hatch_torch_ext.values import Entry, Environment, Sdk, Setup, Task
 
     Acquired = tuple[Environment, Sdk, Mapping[str, str]]
     Emit = Callable[[events.Event], None]
@@ -69,12 +69,10 @@ def prepare(task: Task, emit: Emit) -> Acquired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a task, with the tools that built it and the messages about it."""
+    """The result of a task, with what it was built by and the messages about it."""
 
     built: BuiltVariant
-    environment: Environment
-    sdk: Sdk
-    toolchain: Toolchain
+    setup: Setup
     warnings: tuple[str, ...]
     peak: int
     cached: tuple[int, int] | None
@@ -83,7 +81,7 @@ class Result:
 def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles, emit: Emit) -> Result:
     """Compile, repair and audit the entry; the caller holds a token of the pool. Raises ``EntryError``."""
     environment, sdk, environ = acquired
-    entry, config, work, report = task.entry, task.config, task.work, _notes(task, emit)
+    entry, config, report = task.entry, task.config, _notes(task, emit)
 
     def step(name: str) -> None:
         emit(events.Step(entry=task.name, step=name))
@@ -91,7 +89,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
     step("configure")
     torch_sdk.check(entry, sdk, removal=environment.removal)
     sdk = torch_sdk.for_entry(entry, sdk)
-    prepared = PreparedEntry(entry=entry, config=config, environment=environment, sdk=sdk, folder=work / entry.folder)
+    prepared = PreparedEntry(entry=entry, config=config, environment=environment, sdk=sdk, folder=task.folder)
     setup = prepared.with_tools(toolchain.find(prepared, report=report))
     tree = cmake.build(setup, slots=slots, report=report, check_plan=files.check)
     step("repair")
@@ -111,9 +109,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
     warnings = _judge(task, findings, emit)
     return Result(
         built=built,
-        environment=environment,
-        sdk=sdk,
-        toolchain=setup.toolchain,
+        setup=setup,
         warnings=warnings,
         peak=slots.peak,
         cached=slots.counts,
@@ -126,8 +122,7 @@ def _notes(task: Task, emit: Emit) -> Callable[[str], None]:
 
 def _environ(entry: Entry) -> dict[str, str]:
     """Return the variables that say where the entry's packages come from; pip's files count if it has none."""
-    environ = {**os.environ, **dict(entry.env_vars)}
-    return {**pipconfig.variables(environ), **environ}
+    return pipconfig.merged(entry.environ(os.environ))
 
 
 def _judge(task: Task, findings: Sequence[Finding], emit: Emit) -> tuple[str, ...]:

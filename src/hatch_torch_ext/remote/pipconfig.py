@@ -34,6 +34,11 @@ VARIABLES = {
 SYSTEM = Path("/etc/pip.conf")
 
 
+def merged(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environ`` with what pip's configuration files set as its variables; those of ``environ`` go first."""
+    return {**variables(environ), **environ}
+
+
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return pip's variables equivalent to what its configuration files set for indexes and connections.
 

@@ -129,7 +129,7 @@ def _cache(config: Config, *, entry: str, report: Callable[[str], None]) -> Comp
 
 def _our_ccache(store: Store, report: Callable[[str], None]) -> Path | None:
     """Return our own ccache, and fetch it if need be; None if it cannot be fetched."""
-    environ = {**pipconfig.variables(os.environ), **os.environ}
+    environ = pipconfig.merged(os.environ)
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     names = (*settings.UV_INDEX_VARIABLES, settings.NO_INDEX)
     indexes = {name: changes.get(name) or environ.get(name) for name in names}

@@ -309,9 +309,14 @@ class Task:
         return self.entry.name
 
     @property
+    def folder(self) -> Path:
+        """Return the entry's own folder."""
+        return self.work / self.entry.folder
+
+    @property
     def log(self) -> Path:
         """Return the file with the whole output of the entry's build."""
-        return self.work / self.entry.folder / "log.txt"
+        return self.folder / "log.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
