@@ -83,6 +83,92 @@ def test_a_folder_with_files_is_left_alone(
     assert cli.main(["init", "--dry-run"]) == 0
 
 
+def test_the_matrix_of_a_new_package_is_the_one_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The releases and Pythons of the command line are in it, and no others; without, they are chosen."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "one", "--torch", "2.13", "--torch", "2.99"]) == 0
+    assert _matrix(tmp_path / "one") == [{"torch": ["2.13", "2.99"]}]
+    assert cli.main(["init", "two", "--module", "--torch", "2.13", "--python", "3.11", "--python", "3.13t"]) == 0
+    assert _matrix(tmp_path / "two") == [{"torch": ["2.13"], "python": ["3.11", "3.13t"]}]
+    assert cli.main(["init", "three", "--stable", "--torch", "2.12"]) == 0
+    assert _matrix(tmp_path / "three") == [{"abi": ["stable"], "torch": ["2.12"]}]
+
+
+def _matrix(root: Path) -> object:
+    document = tomlkit.parse((root / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
+    return document["tool"]["hatch"]["envs"]["matrix"]["matrix"]
+
+
+def test_a_dry_run_writes_nothing_of_a_new_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files are shown, as those that `patch` would make."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "my-ops", "--dry-run"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    shown = capsys.readouterr().out
+    assert "+++ b/my-ops/pyproject.toml\n" in shown
+    assert cli.main(["init", "my-ops"]) == 0
+    made = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in made if f"+++ b/{name}\n" not in shown} == {"my-ops/src/my_ops/py.typed"}  # it is empty
+
+
+@pytest.mark.performs("add `--module`, or leave", "name a later one by", "give a NAME", "leave {} out", "write it as")
+@pytest.mark.parametrize(
+    ("given", "refusal", "helps"),
+    [
+        (["new", "--python=3.12"], "`--python` is for a Python module: add `--module`, or leave it out.", "--module"),
+        (
+            ["new", "--cuda", "--torch=2.4", "--torch=2.13"],
+            "The index has no compiler for the CUDA of torch 2.4: name a later one by `--torch`.",
+            ["new", "--cuda", "--torch=2.13"],
+        ),
+        (
+            ["new", "--cpu", "--split"],
+            "`--cpu`, `--split` are not for a new package (`init NAME`), only for a project with setup.py: "
+            "leave them out.",
+            ["new"],
+        ),
+        (
+            ["--cuda"],
+            "`--cuda` is not for a project with setup.py, only for a new package (`init NAME`): leave it out.",
+            [],
+        ),
+        (
+            ["--jit", "--with=x"],
+            "`--jit` is not for a project with setup.py, only for a new package (`init NAME`): leave it out.",
+            ["--with=wheel"],
+        ),
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(
+    given: list[str],
+    refusal: str,
+    helps: list[str] | str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is written, and the option that is too much is named; without it, or with what is missing, it works."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "setup.py").write_text(
+        "from setuptools import Extension, setup\n"
+        "setup(name='my-ops', packages=['my_ops'], ext_modules=[Extension('my_ops.plain', ['plain.c'])])\n"
+    )
+    assert cli.main(["init", *given]) == 1
+    assert capsys.readouterr().err == f"hatch-torch-ext: {refusal}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["setup.py"]
+    assert cli.main(["init", "--dry-run", *([*given, helps] if isinstance(helps, str) else helps)]) == 0
+
+
+@pytest.mark.parametrize("option", ["--torch=abc", "--torch=2", "--python=three", "--python=2.7", "--timeout=long"])
+def test_values_that_are_none(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A release of torch and a Python have a form; what has another is named with it."""
+    with pytest.raises(SystemExit):
+        cli.main(["init", option])
+    assert f"argument {option.partition('=')[0]}: " in capsys.readouterr().err
+
+
 @pytest.mark.performs("run `init` in the folder")
 def test_init_where_there_is_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -17,7 +17,7 @@ import pytest
 import elves
 import wheels
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.cli import _parser, main
+from hatch_torch_ext.cli import _parser, init, main
 from hatch_torch_ext.cli.project import read
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ def arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def test_relative_paths_work_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every path of every command is absolute from the start: what runs in another folder finds it."""
     monkeypatch.chdir(tmp_path)
-    taken = [action for action in arguments(_parser()) if action.type is not None and action.type is not int]
+    others = {None, int, init.release, init.python}
+    taken = [action for action in arguments(_parser()) if action.type not in others]
     assert {action.dest for action in taken} >= {"wheel", "python", "html", "directory"}
     for action in taken:
         assert callable(action.type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,20 @@ from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.cli import terminal
 
 if TYPE_CHECKING:
-    import argparse
-
     from hatch_torch_ext.init.texts import Migration
+
+
+TIMEOUT = 60
+"""Seconds that setup.py may take."""
+NEW = "a new package (`init NAME`)"
+_EVERYWHERE = frozenset({"name", "run", "dry_run", "torch"})
+_OPTIONS = {
+    NEW: _EVERYWHERE | {"cuda", "jit", "module", "python", "stable"},
+    "a kernel with build.toml": _EVERYWHERE | {"cpu", "force"},
+    "a project with scikit-build-core": _EVERYWHERE | {"cpu", "force", "python"},
+    "a project with setup.py": _EVERYWHERE | {"argument", "cpu", "force", "python", "split", "timeout", "with"},
+}
+"""The options of ``init``, by what it makes a project of."""
 
 
 def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,11 +41,10 @@ def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
     command.add_argument("--force", action="store_true", help="replace a CMakeLists.txt that is there")
     command.add_argument(
-        "--with", dest="extra", metavar="PACKAGE", action="append", default=[], help="a package that setup.py imports"
+        "--with", metavar="PACKAGE", action="append", default=[], help="a package that setup.py imports"
     )
     command.add_argument(
         "--argument",
-        dest="arguments",
         metavar="WORD",
         action="append",
         default=[],
@@ -42,6 +53,7 @@ def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument(
         "--torch",
         metavar="RELEASE",
+        type=release,
         action="append",
         default=[],
         help="a release of torch for the matrix, as 2.13 (default: the newest two, or one where there is CUDA too)",
@@ -49,6 +61,7 @@ def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command.add_argument(
         "--python",
         metavar="VERSION",
+        type=python,
         action="append",
         default=[],
         help="a Python for the matrix, as 3.12, where Python modules are built (default: the one that runs this)",
@@ -57,25 +70,46 @@ def add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--split", action="store_true", help="split a module that registers operators too into a library and a module"
     )
     command.add_argument("--cpu", action="store_true", help="leave CUDA out of the matrix")
-    command.add_argument("--timeout", metavar="SECONDS", type=int, default=60, help="for setup.py (60)")
+    command.add_argument("--timeout", metavar="SECONDS", type=int, help=f"for setup.py ({TIMEOUT})")
     command.set_defaults(run=run_init)
+
+
+def release(text: str) -> str:
+    """Return a release of torch as it was given. Raises ``ArgumentTypeError`` for another text."""
+    from hatch_torch_ext.facts import releases
+
+    try:
+        releases.minor_of(text)
+    except ValueError as error:
+        message = f"{text[:60]!r} is not a release of torch: write it as 2.13"
+        raise argparse.ArgumentTypeError(message) from error
+    return text
+
+
+def python(text: str) -> str:
+    """Return a version of Python as it was given. Raises ``ArgumentTypeError`` for another text."""
+    if not re.fullmatch(r"3\.[0-9]{1,2}t?", text):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a version of Python: write it as 3.12")
+    return text
 
 
 def run_init(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
-    if options.name is not None:
-        return _fresh(options)
     from hatch_torch_ext.init import build_toml, kernel_builder, migrating
     from hatch_torch_ext.init.served import MatrixOptions
 
-    if build_toml.is_project(Path.cwd()):
+    is_kernel = build_toml.is_project(Path.cwd())
+    _check(options, is_kernel=is_kernel)
+    if options.name is not None:
+        return _fresh(options)
+    if is_kernel:
         migration = kernel_builder.migrate(Path.cwd(), torch=options.torch, cpu_only=options.cpu)
     else:
         migration = migrating.migrate(
             Path.cwd(),
-            extra=options.extra,
-            arguments=options.arguments,
-            timeout=float(options.timeout),
+            extra=vars(options)["with"],
+            arguments=options.argument,
+            timeout=float(options.timeout or TIMEOUT),
             options=MatrixOptions(torch=options.torch, pythons=options.python, cpu_only=options.cpu),
             split=options.split,
         )
@@ -90,6 +124,23 @@ def run_init(options: argparse.Namespace) -> int:
     if not options.dry_run:
         _next(migration)
     return 0
+
+
+def _check(options: argparse.Namespace, *, is_kernel: bool) -> None:
+    """Raise ``ConfigurationError`` for options that have no effect on what is made a project."""
+    if options.name is not None:
+        of = NEW
+    elif is_kernel:
+        of = "a kernel with build.toml"
+    else:
+        of = f"a project with {'setup.py' if (Path.cwd() / 'setup.py').is_file() else 'scikit-build-core'}"
+    given = [name for name, value in vars(options).items() if value and name not in _OPTIONS[of]]
+    if given:
+        others = [each for each, known in _OPTIONS.items() if known.issuperset(given)]
+        only = f", only for {' or '.join(others)}" if others else ""
+        are, them = ("is", "it") if len(given) == 1 else ("are", "them")
+        words = ", ".join(f"`--{name}`" for name in sorted(given))
+        raise ConfigurationError([f"{words} {are} not for {of}{only}: leave {them} out."])
 
 
 def _next(migration: Migration) -> None:
@@ -116,8 +167,19 @@ def _next(migration: Migration) -> None:
 def _fresh(options: argparse.Namespace) -> int:
     from hatch_torch_ext.init import fresh
 
-    choices = fresh.Choices(cuda=options.cuda, module=options.module, stable=options.stable, jit=options.jit)
-    for path in fresh.create(options.name, Path.cwd(), choices):
+    choices = fresh.Choices(
+        cuda=options.cuda,
+        module=options.module,
+        stable=options.stable,
+        jit=options.jit,
+        torch=tuple(options.torch),
+        pythons=tuple(options.python),
+    )
+    package = fresh.new(options.name, Path.cwd(), choices)
+    if options.dry_run:
+        terminal.say(package.diff(), end="")
+        return 0
+    for path in package.write():
         terminal.say(path.relative_to(Path.cwd()))
     newest = " && hatch run newest:test" if options.stable and not options.module else ""
     terminal.complain(f"next: cd {options.name} && hatch build && hatch run matrix:test{newest}")

@@ -15,6 +15,7 @@ from hatch_torch_ext.base import resources
 from hatch_torch_ext.base.errors import ConfigurationError
 from hatch_torch_ext.facts import releases
 from hatch_torch_ext.init import served
+from hatch_torch_ext.init.texts import Migration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,16 +37,49 @@ OF_JIT = (('fallback = "build"  # where no variant fits, the wheel builds one at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the package has besides an operator for the CPU; ``jit``: it can be built at first use."""
+    """What the package has besides an operator for the CPU; ``jit``: it can be built at first use.
+
+    ``torch`` are the releases of the matrix and ``pythons`` those of a module; if empty, they are chosen.
+    """
 
     cuda: bool = False
     module: bool = False
     stable: bool = False
     jit: bool = False
+    torch: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPackage:
+    """The files of a new package below ``root``: (name, text), names POSIX."""
+
+    root: Path
+    files: tuple[tuple[str, str], ...]
+
+    def diff(self) -> str:
+        """Return the files in the form of ``diff -u``, with the folder in their names."""
+        files = tuple((f"{self.root.name}/{name}", text) for name, text in self.files)
+        return Migration(root=self.root.parent, files=files, notes=(), entries=0).diff()
+
+    def write(self) -> tuple[Path, ...]:
+        """Write the files; return their paths."""
+        written = []
+        for name, text in self.files:
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+        return tuple(written)
 
 
 def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
-    """Write the package ``name`` into ``folder``/``name``; return its files.
+    """Write the package ``name`` into ``folder``; return its files. Raises ``ConfigurationError`` as ``new`` does."""
+    return new(name, folder, choices).write()
+
+
+def new(name: str, folder: Path, choices: Choices) -> NewPackage:
+    """Return the package ``name`` in ``folder``/``name``, of which nothing is written yet.
 
     Raises ``ConfigurationError`` if ``name`` cannot be a package's name, or if the folder is not empty.
     """
@@ -60,13 +94,12 @@ def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
     if root.exists() and any(root.iterdir()):
         moved = ", or run `init` without a name in it, for its setup.py" if (root / "setup.py").is_file() else ""
         raise ConfigurationError([f"{root} has files in it: choose another name{moved}."])
-    written = []
-    for place, text in _files(name, package, choices):
-        path = root / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return tuple(written)
+    if choices.pythons and not choices.module:
+        raise ConfigurationError(["`--python` is for a Python module: add `--module`, or leave it out."])
+    if choices.cuda and (without := [each for each in choices.torch if each not in served.with_compiler([each])]):
+        text = f"The index has no compiler for the CUDA of torch {', '.join(without)}: name a later one by `--torch`."
+        raise ConfigurationError([text])
+    return NewPackage(root=root, files=tuple(_files(name, package, choices)))
 
 
 def _files(name: str, package: str, choices: Choices) -> Iterator[tuple[str, str]]:
@@ -146,15 +179,15 @@ def _pyproject(text: str, name: str, choices: Choices) -> str:
 
 def _matrix(choices: Choices) -> tuple[str, list[str]]:
     """Return the oldest Python for which every release of torch in the matrix has wheels, and the matrix's lines."""
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    pythons = choices.pythons or (f"{sys.version_info[0]}.{sys.version_info[1]}",)
     backends = ("cpu", "cuda") if choices.cuda else ()
     # The stable ABI serves the operators of every later torch; a module is for one torch and one Python.
     if choices.stable and not choices.module:
-        torch = [served.first_stable(with_compiler=choices.cuda)]
+        torch = choices.torch or (served.first_stable(with_compiler=choices.cuda),)
         tables = served.matrix(torch, backends=backends, abi="stable")
     else:
-        torch = served.torch_releases()
-        tables = served.matrix(torch, [python] if choices.module else [], backends)
+        torch = choices.torch or tuple(served.torch_releases())
+        tables = served.matrix(torch, pythons if choices.module else (), backends)
     lines = []
     for table in tables["matrix"]:
         lines += ["[[tool.hatch.envs.matrix.matrix]]"]
@@ -171,7 +204,7 @@ def _matrix(choices: Choices) -> tuple[str, list[str]]:
             "]",
             "",
         ]
-    first = max(releases.PUBLISHED_PYTHONS[releases.minor_of(each)][0] for each in torch)
+    first = max(releases.published_pythons(each, later=False)[0] for each in torch)
     return f"{first // 100}.{first % 100}", lines
 
 
