@@ -265,6 +265,61 @@ def test_a_tool_that_does_not_run(machine: Machine) -> None:
     )
 
 
+LOOKS = """
+import sys
+from hatch_torch_ext.toolchain import tools
+(path,) = tools._programs_of_package("ninja", [sys.argv[1]])
+print(tools._no_compiler([str(path)], {}).partition(", or `unset")[0].partition(". Correct")[0])
+print(tools._version(path, "matrix.2.11"))
+"""
+
+
+@pytest.mark.performs("set {} to a folder on another one", "move it to another one")
+@pytest.mark.parametrize(
+    ("inside", "variable", "remedy"),
+    [
+        pytest.param("pip-build-env-1", "TMPDIR", "set TMPDIR to a folder on another one", id="pip"),
+        pytest.param("builds-v0/.tmp1", "UV_CACHE_DIR", "set UV_CACHE_DIR to a folder on another one", id="uv"),
+        pytest.param("uv", "HATCH_DATA_DIR", "set HATCH_DATA_DIR to a folder on another one", id="hatch"),
+        pytest.param("env", "OTHER", "move it to another one", id="other"),
+    ],
+)
+def test_a_tool_where_no_program_runs(
+    inside: str, variable: str, remedy: str, environment: Environment, tmp_path: Path
+) -> None:
+    """A build environment on a mount without `exec` has the tool, which was called absent, with a vain remedy.
+
+    In the folder that the message names, on another file system, it runs.
+    """
+    package(environment, "ninja", "1.13.2")
+    place = environment.site_packages.relative_to(environment.prefix)
+    (tmp_path / "mounted").mkdir()
+    program = f"""
+mount -t tmpfs -o noexec none {tmp_path}/mounted || exit 77
+for folder in {tmp_path}/mounted {tmp_path}/elsewhere; do
+  mkdir -p $(dirname $folder/{inside}) && cp -r {environment.prefix} $folder/{inside}
+  {variable}=$folder {sys.executable} -c '{LOOKS}' $folder/{inside}/{place}
+done
+"""
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", program]
+    environ = {"HATCH_TORCH_EXT_CACHE": "", "HATCH_DATA_DIR": "", "UV_CACHE_DIR": "", "TMPDIR": "/nowhere"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **environ})
+    if done.returncode in (1, 77) and "ToolchainError" not in done.stderr:
+        pytest.skip(f"no mount can be made here: {done.stderr}")
+    path = tmp_path / "mounted" / inside / "bin" / "ninja"
+    assert done.stderr.splitlines()[-1].endswith(
+        f"matrix.2.11: {path} does not run: cannot start `{path}`: it is on a file system that runs no programs "
+        f"(mounted `noexec`): {remedy}"
+    )
+    there = tmp_path / "elsewhere" / inside / "bin" / "ninja"
+    assert done.stdout.splitlines() == [
+        f"CXX names `{path}`, which cannot be run: it is on a file system that runs no programs (mounted `noexec`): "
+        f"{remedy}; or `unset CXX`, to use {shutil.which('c++')}",
+        f"CXX names `{there}`, which is not executable (`chmod +x` makes it so)",
+        "1.13.2",
+    ]
+
+
 def test_a_tool_that_is_nowhere(environment: Environment) -> None:
     """Neither in the environment, nor beside us, nor the system's: the message says what to add."""
     required = tools.RequiredTool(name="no-tool", minimum="1.0")

@@ -221,6 +221,7 @@ def test_the_ground_stands_on_nothing() -> None:
     assert known == {
         ("locks", "base.locks"),  # the name that installed files know
         ("base.atomic", "base.locks"),
+        ("base.process", "base.mounts"),
         ("base.process", "base.errors"),
         ("base.process", "base.redact"),
         ("base.process", "resources.reaper"),

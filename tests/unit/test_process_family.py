@@ -179,3 +179,22 @@ def test_a_command_is_logged_as_it_can_be_typed(tmp_path: Path) -> None:
     environ = {**os.environ, "B_GONE": "here"}
     pasted = subprocess.run(["sh", "-c", typed], env=environ, check=True, capture_output=True, text=True)
     assert pasted.stdout == "a b|gone|$x"
+
+
+def test_a_system_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chroot may have no /proc, where no process can be found: none is, and the build goes on."""
+    monkeypatch.setattr("os.path.isdir", lambda _: False)
+    assert reaper.members("anything") == []
+
+
+def test_what_a_program_says_that_prints_nothing() -> None:
+    """The words of a failure are its output; of a program that cannot be started, what kept it from that."""
+    with pytest.raises(ProcessError) as absent:
+        process.run(["/nowhere/program"])
+    assert absent.value.words == "cannot start `/nowhere/program`: No such file or directory"
+    with pytest.raises(ProcessError) as silent:
+        process.run(["sh", "-c", "exit 3"])
+    assert silent.value.words == "`sh -c 'exit 3'` failed with exit status 3"
+    with pytest.raises(ProcessError) as loud:
+        process.run(["sh", "-c", "echo why; exit 3"])
+    assert loud.value.words == "why\n"

@@ -134,6 +134,11 @@ class ProcessError(TorchExtError):
         self.output = output
         super().__init__(message)
 
+    @property
+    def words(self) -> str:
+        """What the program printed or, where it printed nothing or could not be started, what is known instead."""
+        return self.output if self.output.strip() else str(self)
+
 
 class TooMuchOutputError(ProcessError):
     """A program that is not trusted printed more than is read of it."""

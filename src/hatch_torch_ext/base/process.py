@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-from hatch_torch_ext.base import redact
+from hatch_torch_ext.base import mounts, redact
 from hatch_torch_ext.base.errors import ProcessError, Stopped, TooMuchOutputError, crowded
 from hatch_torch_ext.resources import reaper
 
@@ -201,7 +201,7 @@ def _ended(
     try:
         completed = how(_Call(arguments=arguments, env=env, cwd=cwd, timeout=timeout, typed=typed))
     except (FileNotFoundError, PermissionError, BlockingIOError) as error:
-        why = crowded(error) or error.strerror
+        why = crowded(error) or mounts.refusal(arguments[0]) or error.strerror
         raise ProcessError(f"cannot start `{arguments[0]}`: {why}", returncode=None, output="") from error
     except subprocess.TimeoutExpired as error:
         raise ProcessError(f"`{typed}` ran longer than {timeout:g} s", returncode=None, output="") from error

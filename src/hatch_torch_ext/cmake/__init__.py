@@ -190,7 +190,7 @@ class _Runner:
             raise self._explained("compiling", ninja.command(self.setup, ninja.Share()), error) from error
 
     def _explained(self, step: str, command: Sequence[str], error: ProcessError) -> EntryError:
-        output = error.output or str(error)
+        output = error.words
         if (complaint := surroundings.complaint(self.setup.entry, self.setup.toolchain, output)) is not None:
             return complaint
         setup = self.setup

@@ -199,9 +199,7 @@ def make(folder: Path, emulated: Emulated, version: str) -> None:
         process.run([python, "-I", "-c", "import sys, ssl; sys.exit(sys.prefix == sys.base_prefix)"], timeout=TIMEOUT)
     except ProcessError as error:
         shutil.rmtree(folder)
-        raise ConfigurationError(
-            [f"{emulated.python} does not run by {run}:\n{error.output.strip() or error}"]
-        ) from error
+        raise ConfigurationError([f"{emulated.python} does not run by {run}:\n{error.words.strip()}"]) from error
 
 
 def _qemu(machine: str) -> Path | None:

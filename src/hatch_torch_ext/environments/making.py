@@ -166,7 +166,7 @@ def _run(
 
 
 def _creation_error(entry: Entry, error: ProcessError, *, removal: str | None) -> EnvironmentCreationError:
-    message = program.last_output(error.output)
+    message = program.last_output(error.words)
     constrained = pipconfig.contradiction({**os.environ, **dict(entry.env_vars)}, entry.dependencies)
     if any(f"{text}: {entry.python}" in message for text in ("Installing Python distribution", "cannot locate Python")):
         remedy = (

@@ -165,7 +165,7 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     try:
         return store.open_store(root, report or print_stderr).make(KIND, key, _fill)[0]
     except (OSError, ProcessError) as error:
-        message = process.tail(error.output) if isinstance(error, ProcessError) else str(error)
+        message = process.tail(error.words) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
             [
                 f"hatch, which reads the matrix, is not installed, and cannot be installed into {root}:\n{message}\n"

@@ -68,7 +68,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
             "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
         )
         raise ConfigurationError(
-            [f"hatch cannot read the environments of {root}:\n{program.last_output(error.output)}\n{remedy}"]
+            [f"hatch cannot read the environments of {root}:\n{program.last_output(error.words)}\n{remedy}"]
         ) from error
     answer = untrusted.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]

@@ -182,7 +182,7 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
         process.run([uv.find(), "venv", "--quiet", "--python", ">=3.9,<3.13", folder], env_changes=CLEAN)
         _install(python, packages)
     except ProcessError as error:
-        output = process.tail(error.output, 8)
+        output = process.tail(error.words, 8)
         raise ConfigurationError(
             [f"The packages that setup.py is run with ({', '.join(packages)}) cannot be installed:\n{output}"]
         ) from error

@@ -100,7 +100,7 @@ def _run(command: list[str | Path], file: Path, *, log: Path) -> None:
         process.run_logged(command, log, timeout=TIMEOUT)
     except ProcessError as error:
         program = str(command[0]).rpartition("/")[2]
-        message = process.tail(error.output, 5) or str(error)
+        message = process.tail(error.words, 5)
         raise PatchError(f"{program} could not change {file}: {message}") from error
 
 

@@ -123,7 +123,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
     try:
         lock = _compile(scope, requirements, dependencies=dependencies)
     except ProcessError as error:
-        output = scope.settings.scrub(error.output)
+        output = scope.settings.scrub(error.words)
         if kept is not None and any(sign in output for sign in UNREACHABLE):
             names = ", ".join(f"{wheel.name} {wheel.version}" for wheel in kept.value)
             scope.report(f"the index cannot be reached; using {names} as resolved before")
@@ -133,7 +133,7 @@ def wheels(scope: Scope, requirements: Sequence[str], *, dependencies: bool) -> 
         listed = ", ".join(requirements)
         named = any(Requirement(line).url is not None for line in requirements)
         remedy = "Fetch the wheel again, or correct its address" if named else "Check `index-url`"
-        detail = why or f"no wheel can be found for {listed}. uv says:\n{process.tail(output) or error}\n{remedy}"
+        detail = why or f"no wheel can be found for {listed}. uv says:\n{process.tail(output)}\n{remedy}"
         raise SdkError(scope.entry.name, detail) from error
     found = _read(scope, requirements, lock)
     _check_requirements(scope, requirements, found)

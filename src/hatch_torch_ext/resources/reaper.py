@@ -23,7 +23,7 @@ def members(name: str) -> list[int]:
     """Return the processes of the family ``name``, those whose parents are not of it first."""
     needle = f"\0{VARIABLE}={name}.".encode()
     found = {}
-    for entry in os.listdir("/proc"):
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():  # a chroot may have none
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         with contextlib.suppress(OSError):

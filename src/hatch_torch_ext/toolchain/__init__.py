@@ -144,12 +144,12 @@ def _our_ccache(store: Store, report: Callable[[str], None]) -> Path | None:
         try:
             return _program(store.make("ccache", key, lambda made: _fill(made, changes))[0])
         except (OSError, ProcessError) as error:
-            text = settings.of_environ(environ).scrub(error.output) if isinstance(error, ProcessError) else str(error)
+            text = settings.of_environ(environ).scrub(error.words) if isinstance(error, ProcessError) else str(error)
             lines = [line.strip(" \u2570\u2576\u25b6\u2500\u00d7\u2502") for line in text.splitlines() if line.strip()]
             store.keep_answer(f"{_MISSING}.json", key=key)
             report(
                 f"no compiler cache: {REQUIREMENT.partition('>')[0]} could not be installed "
-                f"({' '.join(lines) or error}); every entry compiles every source. Put ccache on PATH, or set "
+                f"({' '.join(lines)}); every entry compiles every source. Put ccache on PATH, or set "
                 "`compiler-launcher` to `none`. Retried tomorrow"
             )
             return None

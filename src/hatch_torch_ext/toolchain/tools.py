@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hatch_torch_ext import elf
+from hatch_torch_ext.base import mounts
 from hatch_torch_ext.base.errors import ElfError, ProcessError, ToolchainError, crowded
 from hatch_torch_ext.base.process import answer, run
 from hatch_torch_ext.facts import owners
@@ -115,7 +116,7 @@ def _programs_of_package(name: str, folders: Sequence[str]) -> Iterator[Path]:
         for file in sorted(files, key=lambda file: "data" not in file.parts):
             for candidate in (file, f"bin/{name}"):
                 path = Path(os.path.normpath(str(distribution.locate_file(candidate))))
-                if os.access(path, os.X_OK):
+                if os.access(path, os.X_OK) or (path.is_file() and not mounts.runs_programs(str(path))):
                     yield path
                     break
 
@@ -166,6 +167,8 @@ def _no_compiler(named: Sequence[str], environ: Mapping[str, str]) -> str:
     usual = next(filter(None, map(shutil.which, COMPILERS)), None)
     remedy = f"`unset CXX`, to use {usual}" if usual is not None else f"install one: {_how_to_install(environ)}"
     if os.path.isfile(named[0]):  # noqa: PTH113 -- no error in a folder of others
+        if mounted := mounts.refusal(named[0]):
+            return f"CXX names `{named[0]}`, which cannot be run: {mounted}; or {remedy}"
         return f"CXX names `{named[0]}`, which is not executable (`chmod +x` makes it so). Correct CXX, or {remedy}"
     place = "does not exist" if "/" in named[0] else "is not on PATH"
     return f"CXX names `{named[0]}`, which {place}. Correct CXX, or {remedy}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hatch_torch_ext import store
-from hatch_torch_ext.base import escape, untrusted
+from hatch_torch_ext.base import escape, mounts, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def check_place(cache: Path) -> None:
         str(cache).encode()
     except UnicodeEncodeError as error:
         raise ConfigurationError([f"the name of the cache {escape.name(cache)} is not text. {ELSEWHERE}"]) from error
-    if os.statvfs(cache).f_flag & os.ST_NOEXEC:
+    if not mounts.runs_programs(str(cache)):
         raise ConfigurationError(
             [f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"]
         )
