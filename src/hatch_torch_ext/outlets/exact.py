@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,15 +94,15 @@ def index(paths: Sequence[Path], *, out: Path) -> tuple[IndexedWheel, ...]:
 
 
 def _wheels(part: Part) -> dict[str, tuple[Layout, str]]:
-    """Return name -> layout and version of the exact wheel of each variant."""
+    """Return name -> layout and version of the exact wheel of each variant; those of one name get a longer one."""
+    layouts = [(built.variant, relaid([built], [part], open_ended=False)) for built in part.variants]
+    short = [_wheel_name(part, variant, layout) for variant, layout in layouts]
+    count = Counter(name for name, _ in short)
     found: dict[str, list[tuple[Variant, Layout, str]]] = defaultdict(list)
-    for whole in (False, True):
-        again = [one for several in found.values() if len(several) > 1 for one in several]
-        found = defaultdict(list, {name: several for name, several in found.items() if len(several) == 1})
-        layouts = [(variant, layout) for variant, layout, _ in again] if whole else _layouts(part)
-        for variant, layout in layouts:
-            version = parts.with_local(part.wheel.version, _local_version(variant, whole=whole))
-            found[writing.file_name(part, layout, writing.Release(version=version))].append((variant, layout, version))
+    for (variant, layout), (name, version) in zip(layouts, short, strict=True):
+        if count[name] > 1:
+            name, version = _wheel_name(part, variant, layout, whole=True)  # noqa: PLW2901
+        found[name].append((variant, layout, version))
     for name, several in found.items():
         if len(several) > 1:
             labels = ", ".join(variant.label for variant, _, _ in several)
@@ -110,8 +110,10 @@ def _wheels(part: Part) -> dict[str, tuple[Layout, str]]:
     return {name: (layout, version) for name, ((_, layout, version),) in found.items()}
 
 
-def _layouts(part: Part) -> list[tuple[Variant, Layout]]:
-    return [(built.variant, relaid([built], [part], open_ended=False)) for built in part.variants]
+def _wheel_name(part: Part, variant: Variant, layout: Layout, *, whole: bool = False) -> tuple[str, str]:
+    """Return the name and the version of a variant's wheel; ``whole`` as for ``_local_version``."""
+    version = parts.with_local(part.wheel.version, _local_version(variant, whole=whole))
+    return writing.file_name(part, layout, writing.Release(version=version)), version
 
 
 def _check_versions(paths: Sequence[Path]) -> None:

@@ -454,8 +454,7 @@ def wheel_of(folder: Path, *, out: Path) -> Path:
             f"`{lacking[0]}`{escape.more(len(lacking))} of {file} is missing in {folder}, or was changed there: fetch "
             "the repository again, or run `hatch-torch-ext kernels` again"
         )
-    if out.exists() and not out.is_dir():
-        raise MergeError(f"{out} is not a folder: name another with `-o`")
+    writing.check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     target = out / file
     writing.pack(target, info, ((member, renamed(sources[sha256].read_bytes(), names)) for member, sha256 in members))
