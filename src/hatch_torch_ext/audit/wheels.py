@@ -42,7 +42,6 @@ def audit_wheel(
     *,
     open_with: Path | None = None,
     ignore: Collection[str] = (),
-    exports: Mapping[str, frozenset[str]] | None = None,
     max_size: int | None = None,
     sources: Path | None = None,
     before: Wheel | None = None,
@@ -50,12 +49,11 @@ def audit_wheel(
 ) -> tuple[Finding, ...]:
     """Return all findings on the wheel at ``path``, faults before warnings.
 
-    ``open_with`` is a Python with torch; files for that torch are opened in it. ``exports`` maps SONAMEs of the torch
-    that a foreign wheel is for to their exported names. ``max_size`` is the wheel's budget in bytes; ``sources`` the
-    folder of its C++ files, if they are there. ``before`` is the wheel that this one adds variants to: what it has was
-    audited when it was built, and is not read again; what concerns the whole (its tag, its metadata, what the package
-    imports) is found as in any wheel. ``report`` gets the files that were not opened, and why. Raises ``WheelError``
-    for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch.
+    ``open_with`` is a Python with torch; files for that torch are opened in it. ``max_size`` is the wheel's budget in
+    bytes; ``sources`` the folder of its C++ files, if they are there. ``before`` is the wheel that this one adds
+    variants to: what it has was audited when it was built, and is not read again; what concerns the whole (its tag, its
+    metadata, what the package imports) is found as in any wheel. ``report`` gets the files that were not opened, and
+    why. Raises ``WheelError`` for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch.
     """
     settle((), ignore=ignore)  # an unknown code is reported before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:
@@ -71,7 +69,7 @@ def audit_wheel(
         listed, manifest_faults = _manifests(read)
         found += manifest_faults
         audited = _audited(read, listed, before)
-        subjects = [each for each in _subjects(read, listed, elves, exports) if each.variant not in audited]
+        subjects = [each for each in _subjects(read, listed, elves) if each.variant not in audited]
         texts = dict(_python_texts(read))
         found += _of_packages(texts, listed, elves, audited, sources)
         used = operators.uses(text for text in texts.values() if text is not None)
@@ -256,12 +254,7 @@ def _compare(manifest: Manifest, hashes: Mapping[str, str]) -> Iterator[Finding]
             yield finding("manifest-unknown-file", path, message)
 
 
-def _subjects(
-    read: Wheel,
-    listed: Sequence[Listed],
-    elves: Mapping[str, AuditedBinary],
-    exports: Mapping[str, frozenset[str]] | None,
-) -> list[Subject]:
+def _subjects(read: Wheel, listed: Sequence[Listed], elves: Mapping[str, AuditedBinary]) -> list[Subject]:
     """Return one subject for each variant, and one for all files that no variant lists."""
     subjects = []
     rest = dict(elves)
@@ -280,7 +273,6 @@ def _subjects(
                 binaries=tuple(rest[path] for path in sorted(rest)),
                 machines=_machines(read.tags),
                 python=_python(read.tags),
-                exports=exports,
                 promised=_promised(read),
                 promise="the wheel's metadata admit",
             )

@@ -95,7 +95,7 @@ def run_install(options: argparse.Namespace) -> int:
     plan = _plan(options, into, environ)
     for line in plan.because:
         terminal.say(f"# {line}")
-    if options.target is None and doctor.is_vendors(there := target.version_of(into, "torch")):
+    if options.target is None and doctor.is_vendors(there := target.torch_version(into)):
         others = [each for each in options.packages if each != "torch"]
         others += _projects(options)
         keep = shlex.join([*target.pip_install(into), "--no-deps", *(others or ["PACKAGE"])])

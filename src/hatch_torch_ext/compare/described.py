@@ -30,6 +30,8 @@ NAMES = {
     "project-url": "Project-URL", "author": "Author (with email)", "maintainer": "Maintainer (with email)",
 }  # fmt: skip
 """How fields are written that do not only get capitals."""
+SHOWN = 100
+"""Number of characters of a field's value that a message shows."""
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _PLATFORM = re.compile(r"(manylinux\d*|musllinux|linux|macosx|win)(?:_(\d+)_(\d+))?(?:_(\w+)|(32)|)")
 
@@ -60,9 +62,9 @@ def _changed(topic: Topic, subject: str, old: str, new: str) -> Difference:
     return Difference("changed", topic, subject, f"{subject} was {_short(old)}, and is {_short(new)}", old=old, new=new)
 
 
-def _short(text: str, limit: int = 100) -> str:
+def _short(text: str) -> str:
     line = " ".join(text.split())
-    return f"`{line if len(line) <= limit else line[:limit] + '…'}`"
+    return f"`{line if len(line) <= SHOWN else line[:SHOWN] + '…'}`"
 
 
 def _normal(metadata: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:

@@ -64,10 +64,9 @@ def find(given: Path | None, environ: Mapping[str, str], *, folder: Path, with_t
     return TargetPython(python=python, named_by=named_by, facts=facts)
 
 
-def version_of(target: TargetPython, distribution: str) -> str:
-    """Return the version of an installed distribution, by its metadata; "" if it is not installed."""
-    program = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
-    command = [str(target.python), "-c", program, distribution]
+def torch_version(target: TargetPython) -> str:
+    """Return the version of the installed torch, by its metadata; "" if there is none."""
+    command = [str(target.python), "-c", "import importlib.metadata; print(importlib.metadata.version('torch'))"]
     try:
         done = process.run(command, check=False, timeout=TIMEOUT, env_changes={"PYTHONSAFEPATH": "1"}, limit=1 << 20)
     except ProcessError:
