@@ -35,5 +35,5 @@ def test_one_mistake_is_reported_once_whatever_is_around_it() -> None:
 
 def test_problems_of_a_configuration_are_listed() -> None:
     """One is a sentence, several are a list."""
-    assert str(ConfigurationError(["a."])) == "a."
-    assert str(ConfigurationError(["a.", "b."])) == "2 problems in the configuration:\n  - a.\n  - b."
+    assert str(ConfigurationError("a.")) == "a."
+    assert str(ConfigurationError("a.", "b.")) == "2 problems in the configuration:\n  - a.\n  - b."

@@ -76,7 +76,7 @@ def test_hatch_is_asked_of_the_front_end_where_it_cannot_be_kept(monkeypatch: py
     """Without an index that our settings know, pip's own options may still lead to one."""
 
     def none() -> NoReturn:
-        raise ConfigurationError(["no index"])
+        raise ConfigurationError("no index")
 
     monkeypatch.setattr(hatch_program, "folder", none)
     assert {"hatch", "rich"} <= names()

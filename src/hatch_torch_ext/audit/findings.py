@@ -295,7 +295,7 @@ def settle(findings: Iterable[Finding], *, ignore: Collection[str] = ()) -> tupl
     """
     unknown = [code for code in ignore if code not in CODES]
     if unknown:
-        raise ConfigurationError([_unknown(code) for code in unknown])
+        raise ConfigurationError(*(_unknown(code) for code in unknown))
     kept = {found for found in findings if found.code not in ignore}
     counts: dict[str, int] = {}
     shown: list[Finding] = []

@@ -323,20 +323,16 @@ def _open(
     here = opening.probe(python)
     if isinstance(here, str):
         raise ConfigurationError(
-            [
-                f"`--python`: the torch of {python} cannot be imported, so nothing can be opened: {here}. Repair "
-                f"that installation (`{shlex.quote(str(python))} -c 'import torch'` must work), or name another Python."
-            ]
+            f"`--python`: the torch of {python} cannot be imported, so nothing can be opened: {here}. Repair "
+            f"that installation (`{shlex.quote(str(python))} -c 'import torch'` must work), or name another Python."
         )
     if here is None:
         if shutil.which(python) is None:
-            raise ConfigurationError([f"`--python`: {python} is not a program. Name the Python itself, by its path."])
+            raise ConfigurationError(f"`--python`: {python} is not a program. Name the Python itself, by its path.")
         install = f"uv pip install --python {shlex.quote(str(python))} torch"
         raise ConfigurationError(
-            [
-                f"`--python`: {python} has no torch that can be imported, so nothing can be opened. Install one, "
-                f"such as by `{install}`, or name another Python."
-            ]
+            f"`--python`: {python} has no torch that can be imported, so nothing can be opened. Install one, "
+            f"such as by `{install}`, or name another Python."
         )
     torch = f"torch {here['torch']} ({here['backend']})"
     variants = {item.variant.label: item for item in listed}

@@ -33,14 +33,12 @@ class TorchExtError(Exception):
 class ConfigurationError(TorchExtError):
     """The configuration is wrong; ``problems`` holds one sentence for each fault, in a stable order."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        if len(self.problems) == 1:
-            text = self.problems[0]
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        if len(problems) == 1:
+            (text,) = problems
         else:
-            text = "\n".join(
-                [f"{len(self.problems)} problems in the configuration:", *(f"  - {p}" for p in self.problems)]
-            )
+            text = "\n".join([f"{len(problems)} problems in the configuration:", *(f"  - {each}" for each in problems)])
         super().__init__(text)
 
 

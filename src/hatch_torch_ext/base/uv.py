@@ -28,7 +28,7 @@ def installed() -> str | None:
         found = shutil.which(os.path.expanduser(named))  # noqa: PTH111 -- a text
         if found is None:
             raise ConfigurationError(
-                [f"{VARIABLE} is `{named}`, which is not a program: set it to uv's path, or unset it."]
+                f"{VARIABLE} is `{named}`, which is not a program: set it to uv's path, or unset it."
             )
         return os.path.abspath(found)  # noqa: PTH100 -- links stay
     try:
@@ -44,7 +44,7 @@ def find() -> str:
     """Return uv's path. Raises ``ConfigurationError`` if there is none."""
     found = installed()
     if found is None:
-        raise ConfigurationError([f"uv is not installed: pip install uv, or set {VARIABLE} to its path."])
+        raise ConfigurationError(f"uv is not installed: pip install uv, or set {VARIABLE} to its path.")
     return found
 
 

@@ -81,9 +81,9 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("only", "shard", "part", "dask"):
         given = getattr(options, name)
         if given is not None and not all([given] if isinstance(given, str) else given):
-            raise ConfigurationError([f"`--{name}` is empty, as a shell gives it where a variable is not set"])
+            raise ConfigurationError(f"`--{name}` is empty, as a shell gives it where a variable is not set")
     if options.shard and options.part:
-        raise ConfigurationError(["`--shard` chooses entries and `--part` names what `--only` chose: give one of them"])
+        raise ConfigurationError("`--shard` chooses entries and `--part` names what `--only` chose: give one of them")
 
 
 def wheels_of_this_folder(directory: Path) -> list[Path]:
@@ -113,7 +113,7 @@ def run_timeline(options: argparse.Namespace) -> int:
 
     file = folders.left(Path.cwd(), events.FILE)
     if file is None:
-        raise ConfigurationError([f"{Path.cwd()} has no record of a build: run `hatch build` here first."])
+        raise ConfigurationError(f"{Path.cwd()} has no record of a build: run `hatch build` here first.")
     options.output.write_text(timeline.render(list(events.read(file))), encoding="utf-8")
     terminal.say(options.output)
     return 0

@@ -99,7 +99,7 @@ def parse(texts: Sequence[str]) -> tuple[str, ...]:
         name, _, value = text.partition("=")
         if name.strip() != "torch" or not re.fullmatch(rf"\d+\.\d+|{NEW}", value.strip()):
             raise ConfigurationError(
-                [f"`--add {text}`: write a release line of torch, such as `--add torch=2.13`, or `--add torch={NEW}`"]
+                f"`--add {text}`: write a release line of torch, such as `--add torch=2.13`, or `--add torch={NEW}`"
             )
         found.append(value.strip())
     return tuple(dict.fromkeys(found))
@@ -142,7 +142,7 @@ def add(options: argparse.Namespace, found: Project, requested: Sequence[str]) -
     try:
         edited = coverage.add(before.decode(), keys, blocks).encode()
     except (coverage.NotEditableError, UnicodeDecodeError) as error:
-        raise ConfigurationError([_not_edited(file, str(error), by_hand)]) from error
+        raise ConfigurationError(_not_edited(file, str(error), by_hand)) from error
     atomic.write(file, edited)
     with contextlib.ExitStack() as undo:
         undo.callback(atomic.write, file, before)
@@ -152,7 +152,7 @@ def add(options: argparse.Namespace, found: Project, requested: Sequence[str]) -
         lacking = [line for block in blocks for line in block["torch"] if line not in {entry.torch for entry in new}]
         if lacking:
             why = f"with `{lacking[0]}` in it, hatch makes no entry of it: a plugin or an override makes the matrix"
-            raise ConfigurationError([_not_edited(file, why, by_hand)])
+            raise ConfigurationError(_not_edited(file, why, by_hand))
         undo.pop_all()
     return Added(entries=new, file=file, before=before, after=edited)
 
@@ -171,7 +171,7 @@ def _chosen(compared: Compared, requested: Sequence[str]) -> tuple[Block, ...]:
     if lacking := sorted(lines - {releases.format_minor(minor) for minor in published}, key=releases.minor_of):
         newest = ", ".join(map(releases.format_minor, published[-NEWEST_SHOWN:]))
         places = compared.published.releases_from
-        raise ConfigurationError([f"There is no torch {lacking[0]} on {places}; the newest are {newest}."])
+        raise ConfigurationError(f"There is no torch {lacking[0]} on {places}; the newest are {newest}.")
     blocks = tuple(
         {**block, "torch": chosen}
         for block in compared.blocks
@@ -180,9 +180,7 @@ def _chosen(compared: Compared, requested: Sequence[str]) -> tuple[Block, ...]:
     served = {row.torch for row in rows if row.entries and row.state in {"served", "partly"}}
     if missing := sorted(lines - {line for block in blocks for line in block["torch"]} - served):
         raise ConfigurationError(
-            [
-                f"The matrix has no variable `torch` with release lines such as `2.8`, so torch {missing[0]} "
-                "cannot be added to it: add an entry by hand."
-            ]
+            f"The matrix has no variable `torch` with release lines such as `2.8`, so torch {missing[0]} "
+            "cannot be added to it: add an entry by hand."
         )
     return blocks

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import folders, selection
 
     if bool(options.add) == bool(options.parts):
-        raise ConfigurationError(["give either `--add torch=X.Y`, to build it here, or `--parts`, built before"])
+        raise ConfigurationError("give either `--add torch=X.Y`, to build it here, or `--parts`, built before")
     requested = coverage.parse(options.add)
     with contextlib.ExitStack() as stack:
         stack.enter_context(folders.editing(Path.cwd(), project.say))
@@ -104,7 +104,7 @@ def _wheels(given: Sequence[str], folder: Path) -> list[Path]:
         if Path(text).is_file():
             found.append(path(text))
         elif text.endswith(".whl") or Path(text).exists():
-            raise ConfigurationError([f"{path(text)} is not a file: name a wheel, or `NAME==VERSION`"])
+            raise ConfigurationError(f"{path(text)} is not a file: name a wheel, or `NAME==VERSION`")
         else:
             with Http(settings.of_environ(os.environ)) as http:
                 found += available.fetch(text, http, folder)
@@ -168,7 +168,7 @@ def lacking(
     if of_torch and not allowed:
         left_out = ", ".join(entry.name for entry in of_torch)
         options = " and ".join(selection.named(name) for name, globs in (("only", only), ("skip", skip)) if globs)
-        raise ConfigurationError([f"{left_out}: left out by {options}. To add it, change that option first"])
+        raise ConfigurationError(f"{left_out}: left out by {options}. To add it, change that option first")
     machines = {machine for part in read for machine in part.machines}
     here = [entry for entry in allowed if _machine(entry) in machines]
     if allowed and not here:
@@ -179,7 +179,7 @@ def lacking(
     found = tuple(entry for entry in here if any(_lacks(part, entry, requested) for part in read))
     if not found:
         serving = ", ".join(entry.name for entry in here) if coverage.NEW not in requested else ""
-        raise ConfigurationError([f"{names} {verb} {serving or 'every release'} already: nothing is to be added."])
+        raise ConfigurationError(f"{names} {verb} {serving or 'every release'} already: nothing is to be added.")
     return found
 
 

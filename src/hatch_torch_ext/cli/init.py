@@ -140,7 +140,7 @@ def _check(options: argparse.Namespace, *, is_kernel: bool) -> None:
         only = f", only for {' or '.join(others)}" if others else ""
         are, them = ("is", "it") if len(given) == 1 else ("are", "them")
         words = ", ".join(f"`--{name}`" for name in sorted(given))
-        raise ConfigurationError([f"{words} {are} not for {of}{only}: leave {them} out."])
+        raise ConfigurationError(f"{words} {are} not for {of}{only}: leave {them} out.")
 
 
 def _next(migration: Migration) -> None:
@@ -209,16 +209,16 @@ def run_ci(options: argparse.Namespace) -> int:
     root = _repository(project.root())
     folder = root / fresh.WORKFLOWS
     if not folder.resolve().is_relative_to(root.resolve()):
-        raise ConfigurationError([f"{folder} is a link out of the repository: GitHub reads no workflow there."])
+        raise ConfigurationError(f"{folder} is a link out of the repository: GitHub reads no workflow there.")
     texts = {folder / name: text for name, text in fresh.workflow_texts(Path.cwd().relative_to(root)).items()}
     if links := [path for path in texts if path.is_symlink()]:
         raise ConfigurationError(
-            [f"{path} is a link, and GitHub reads no workflow from a link: remove it." for path in links]
+            *(f"{path} is a link, and GitHub reads no workflow from a link: remove it." for path in links)
         )
     others = [path for path, text in texts.items() if path.is_file() and path.read_text(encoding="utf-8") != text]
     if others and not options.force:
         raise ConfigurationError(
-            [f"{path} exists and has other contents. Move it away, or replace it with `--force`." for path in others]
+            *(f"{path} exists and has other contents. Move it away, or replace it with `--force`." for path in others)
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
@@ -242,10 +242,8 @@ def check_tag(options: argparse.Namespace) -> int:
         same = False
     if not same:
         raise ConfigurationError(
-            [
-                f"the tag `{options.tag}` does not name the version of the project, {version}: tag the commit that has "
-                f"the tag's version, or name this tag `v{version}`"
-            ]
+            f"the tag `{options.tag}` does not name the version of the project, {version}: tag the commit that has "
+            f"the tag's version, or name this tag `v{version}`"
         )
     terminal.say(f"name={found.name}\nversion={version}")  # outputs of a step
     return 0

@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
     from hatch_torch_ext.pipeline import folders, selection
 
     if options.tests and not options.github:
-        raise ConfigurationError(["`--tests` prints the test jobs of a GitHub workflow: add `--github`"])
+        raise ConfigurationError("`--tests` prints the test jobs of a GitHub workflow: add `--github`")
     if options.new and not options.available:
-        raise ConfigurationError(["`--new` compares the matrix with the index: add `--available`"])
+        raise ConfigurationError("`--new` compares the matrix with the index: add `--available`")
     if options.add:
         with folders.editing(Path.cwd(), project.say):
             return _add(options, project.read())

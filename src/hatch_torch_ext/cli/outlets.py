@@ -126,7 +126,7 @@ def run_kernels(options: argparse.Namespace) -> int:
         terminal.say(options.header)
         return 0
     if options.wheel is None or options.output is None:
-        raise ConfigurationError(["`kernels` takes a wheel and a folder: hatch-torch-ext kernels WHEEL -o DIR"])
+        raise ConfigurationError("`kernels` takes a wheel and a folder: hatch-torch-ext kernels WHEEL -o DIR")
     made = kernels.write(
         options.wheel,
         out=options.output,
@@ -156,7 +156,7 @@ def _size_limit(text: str | None) -> int | None:
     try:
         return kinds.size(text)
     except ValueError as error:
-        raise ConfigurationError([f"--max-size {error}"]) from error
+        raise ConfigurationError(f"--max-size {error}") from error
 
 
 def _report_sizes(bound: int | None, forms: Mapping[str, Sequence[Path]]) -> int:

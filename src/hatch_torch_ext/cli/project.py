@@ -43,7 +43,7 @@ def root() -> Path:
     """Return this folder. Raises ``ConfigurationError`` if it is not that of a project."""
     folder = Path.cwd()
     if not (folder / "pyproject.toml").is_file():
-        raise ConfigurationError([f"There is no pyproject.toml in {folder}: run this in the folder of your project."])
+        raise ConfigurationError(f"There is no pyproject.toml in {folder}: run this in the folder of your project.")
     return folder
 
 
@@ -64,7 +64,7 @@ def read() -> Project:
     name = str(builder.metadata.core_raw_metadata["name"])  # not by `core`, which calls the metadata hooks
     raw = metadata.build_hook_options(builder)
     if raw is None:
-        raise ConfigurationError([_no_hook(builder.metadata.hatch.config)])
+        raise ConfigurationError(_no_hook(builder.metadata.hatch.config))
     if (warning := _not_called(builder.metadata.config)) is not None:
         say(warning)
     environments.replace_home(say)
@@ -87,7 +87,7 @@ def check_metadata(project: Project, entries: Sequence[Entry]) -> None:
     try:
         found = metadata.judge(builder.metadata, options, entries, hook=hook, open_ended=open_ended)
     except (TypeError, ValueError) as error:  # hatchling's own, about a field of `[project]`
-        raise ConfigurationError([f"pyproject.toml: {error}"]) from error
+        raise ConfigurationError(f"pyproject.toml: {error}") from error
     root = str(project.config.root)
     lacking = shipping.sdist_lacks_cmake(root, project.config.source, shipping.of_sdist(root))
     for line in filter(None, (*found.notes, *found.warnings, lacking)):

@@ -39,10 +39,8 @@ def run(options: argparse.Namespace) -> int:
         kept = store.open_store(place, project.say) if place.exists() else store.Store(place)
     except store.NotPrivateError as error:
         raise ConfigurationError(
-            [
-                f"The cache {place} is not used: {error.filename}: {error.strerror}. Name a folder of your own with "
-                f"{store.VARIABLE}, and remove this one if it is yours."
-            ]
+            f"The cache {place} is not used: {error.filename}: {error.strerror}. Name a folder of your own with "
+            f"{store.VARIABLE}, and remove this one if it is yours."
         ) from error
     if options.action == "verify":
         return _verify(kept, as_json=options.json)

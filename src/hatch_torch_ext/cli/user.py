@@ -150,7 +150,7 @@ def _plan(options: argparse.Namespace, into: TargetPython, environ: Mapping[str,
                 torch_index=terminal.torch_index(options),
             )
     except RemoteError as error:
-        raise ConfigurationError([str(error)]) from error
+        raise ConfigurationError(str(error)) from error
 
 
 def _projects(options: argparse.Namespace) -> list[str]:
@@ -300,7 +300,7 @@ def run_prune(options: argparse.Namespace) -> int:
         where = options.target or into.python
         there_are = f"There are: {', '.join(sorted(each.distribution for each in there)) or 'none'}."
         why = f"not installed in {where}, or not made with hatch-torch-ext"
-        raise ConfigurationError([f"{', '.join(missing)}: {why}. {there_are}"])
+        raise ConfigurationError(f"{', '.join(missing)}: {why}. {there_are}")
     if options.keep:
         pruning.check_keep([installed[canonicalize_name(name)] for name in options.packages], options.keep)
     prepared = [_prepared(options, into, installed[canonicalize_name(name)]) for name in options.packages]

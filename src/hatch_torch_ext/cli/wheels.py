@@ -56,7 +56,7 @@ def run_audit(options: argparse.Namespace) -> int:
     from hatch_torch_ext import audit
 
     if options.json and len(options.wheels) > 1:
-        raise ConfigurationError(["`--json` is for one wheel: run the command for each"])
+        raise ConfigurationError("`--json` is for one wheel: run the command for each")
     faulty = False
     for wheel in options.wheels:
         findings = audit.audit_wheel(wheel, open_with=options.python, ignore=options.ignore, report=terminal.complain)

@@ -84,7 +84,7 @@ def selection(raw: Mapping[str, object], environ: Mapping[str, str]) -> Selectio
     options = declared(Config)
     found: dict[str, Any] = {name: _value(options[name], options[name].name, table, environ) for name in SELECTING}
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     return Selection(**found)
 
 
@@ -130,7 +130,7 @@ def parse(
     found = {"root": root, "package": package, "package_dir": package_dir, "source": source}
     config = Config(**{**fields(Config), "cmake": CMakeConfig(**fields(CMakeConfig)), **found})
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     return replace(
         config,
         compiler_launcher=_program(root, config.compiler_launcher),

@@ -175,7 +175,7 @@ def find(version: str, cross: Cross) -> Emulated:
             f"`cross.{machine}.sysroot`"
         )
     if qemu is None or python is None or libraries is None:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     return Emulated(qemu=qemu, libraries=libraries, python=python)
 
 
@@ -199,7 +199,7 @@ def make(folder: Path, emulated: Emulated, version: str) -> None:
         process.run([python, "-I", "-c", "import sys, ssl; sys.exit(sys.prefix == sys.base_prefix)"], timeout=TIMEOUT)
     except ProcessError as error:
         shutil.rmtree(folder)
-        raise ConfigurationError([f"{emulated.python} does not run by {run}:\n{error.words.strip()}"]) from error
+        raise ConfigurationError(f"{emulated.python} does not run by {run}:\n{error.words.strip()}") from error
 
 
 def _qemu(machine: str) -> Path | None:

@@ -167,11 +167,9 @@ def folder(report: Callable[[str], None] | None = None) -> Path | None:
     except (OSError, ProcessError) as error:
         message = process.tail(error.words) if isinstance(error, ProcessError) else str(error)
         raise ConfigurationError(
-            [
-                f"hatch, which reads the matrix, is not installed, and cannot be installed into {root}:\n{message}\n"
-                "Add it to the requirements of the build: "
-                f'`requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
-            ]
+            f"hatch, which reads the matrix, is not installed, and cannot be installed into {root}:\n{message}\n"
+            "Add it to the requirements of the build: "
+            f'`requires = ["hatchling", "hatch-torch-ext", "hatch"]` in `[build-system]`.'
         ) from error
 
 

@@ -42,15 +42,13 @@ def read(root: Path, name: str, *, project_name: str, optional: bool = False) ->
     variables = {entry: found for entry, found in every.items() if _for_linux(configured[entry])}
     if not every:
         raise ConfigurationError(
-            [f"The matrix has no entries: give the environment `{name}` a variable `torch` with at least one value."]
+            f"The matrix has no entries: give the environment `{name}` a variable `torch` with at least one value."
         )
     if not variables:
-        raise ConfigurationError(
-            [f"No entry of the environment `{name}` is for Linux: add `linux` to its `platforms`."]
-        )
+        raise ConfigurationError(f"No entry of the environment `{name}` is for Linux: add `linux` to its `platforms`.")
     problems = _recursions(variables, configured, project_name)
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     return Matrix(
         variables=variables,
         dependencies={entry: _dependencies(configured[entry]) for entry in variables},
@@ -68,7 +66,7 @@ def _show(root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, di
             "Correct the environments in pyproject.toml or hatch.toml; `hatch env show` reads only them."
         )
         raise ConfigurationError(
-            [f"hatch cannot read the environments of {root}:\n{program.last_output(error.words)}\n{remedy}"]
+            f"hatch cannot read the environments of {root}:\n{program.last_output(error.words)}\n{remedy}"
         ) from error
     answer = untrusted.json(shown.stdout.rpartition(_ANSWER)[2])
     return answer["environments"], answer["matrices"]
@@ -83,10 +81,8 @@ def _variables(
         return {name: {}}
     known = ", ".join(f"`{known}`" for known in sorted({*matrices, *configured}) if not known.startswith("hatch-"))
     raise ConfigurationError(
-        [
-            f"Option `environment` for build hook `torch-ext` names `{name}`, which is not a hatch environment of this "
-            f"project (there are: {known}). Add `[tool.hatch.envs.{name}]` with a matrix over `torch`."
-        ]
+        f"Option `environment` for build hook `torch-ext` names `{name}`, which is not a hatch environment of this "
+        f"project (there are: {known}). Add `[tool.hatch.envs.{name}]` with a matrix over `torch`."
     )
 
 

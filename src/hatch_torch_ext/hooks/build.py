@@ -187,7 +187,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         from hatch_torch_ext.environments import program
 
         if os.environ.get(environments.ACTIVE):
-            raise ConfigurationError([environments.RECURSION])
+            raise ConfigurationError(environments.RECURSION)
         environments.set_variables()
         program.make_rich_importable()
         from hatch_torch_ext import pipeline
@@ -435,7 +435,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             if place in shipped and shipped[place].read_bytes() != file.source.read_bytes()
         ]
         if clashes:
-            raise ConfigurationError(list(dict.fromkeys(clashes)))
+            raise ConfigurationError(*list(dict.fromkeys(clashes)))
         included = {str(file.source): place for place, file in placed if place not in shipped}
         included[str(product.variants_module)] = f"{folder}/_variants.py"
         included[str(product.manifest)] = f"{folder}/{MANIFEST}"
@@ -478,11 +478,11 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
         clashes = [name for name in GENERATED if (config.package_dir / name).exists()]
         if clashes:
             raise ConfigurationError(
-                [
+                *(
                     f"`{config.package_dir / name}` is in the sources, but this file is generated for each wheel: "
                     "remove it."
                     for name in clashes
-                ]
+                )
             )
         return config
 

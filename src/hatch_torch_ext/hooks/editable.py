@@ -134,7 +134,7 @@ def _dotted(target: str) -> str:
 def _render(data: Mapping[str, object]) -> str:
     template = resources.text("_editable.py")
     if template.count(_DATA) != 1:
-        raise ConfigurationError(["the template of the editable finder is damaged: reinstall hatch-torch-ext."])
+        raise ConfigurationError("the template of the editable finder is damaged: reinstall hatch-torch-ext.")
     return template.replace(
         _DATA, f"DATA: Dict[str, Any] = {pprint.pformat(dict(data), width=120, sort_dicts=False)}\n"
     )

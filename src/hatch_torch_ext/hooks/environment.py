@@ -82,5 +82,5 @@ class MachineEnvironment(VirtualEnvironment):
         problems: list[str] = []
         found = kinds.CROSS.read(Options(raw=raw, problems=problems), "cross") or ()
         if problems:
-            raise ConfigurationError(problems)
+            raise ConfigurationError(*problems)
         return kinds.with_absolute_paths(kinds.cross_for(machine, found), Path(str(self.root)))

@@ -88,7 +88,7 @@ class TorchExtMetadataHook(MetadataHookInterface):
         else:
             problems += _unfit(own)
         if problems:
-            raise ConfigurationError(problems)
+            raise ConfigurationError(*problems)
         return list(own)
 
     def _entries(self, builder: WheelBuilder) -> tuple[tuple[Entry, ...], Selection]:
@@ -99,13 +99,11 @@ class TorchExtMetadataHook(MetadataHookInterface):
         raw = build_hook_options(builder)
         if raw is None:
             raise ConfigurationError(
-                [
-                    f"The metadata hook `torch-ext` (`[{TABLE}]`) is there, but the wheel has no build hook of that "
-                    f"name: nothing would be compiled. Add `[{BUILD_TABLE}]`; the table may be empty."
-                ]
+                f"The metadata hook `torch-ext` (`[{TABLE}]`) is there, but the wheel has no build hook of that "
+                f"name: nothing would be compiled. Add `[{BUILD_TABLE}]`; the table may be empty."
             )
         if os.environ.get(environments.ACTIVE):
-            raise ConfigurationError([environments.RECURSION])
+            raise ConfigurationError(environments.RECURSION)
         environments.set_variables()
         selection = config.selection(raw, os.environ)
         name = str(builder.metadata.core_raw_metadata["name"])
@@ -154,11 +152,9 @@ def write(folder: str) -> str:
     try:
         if hook_of(builder.metadata) is None:
             raise ConfigurationError(
-                [
-                    "The build backend `hatch_torch_ext.backend` needs the metadata hook `torch-ext`. Add it to "
-                    'pyproject.toml, or write `build-backend = "hatchling.build"`:\n'
-                    f"{_instead(builder.metadata, builder.metadata.config['project'].get('dependencies', []))}"
-                ]
+                "The build backend `hatch_torch_ext.backend` needs the metadata hook `torch-ext`. Add it to "
+                'pyproject.toml, or write `build-backend = "hatchling.build"`:\n'
+                f"{_instead(builder.metadata, builder.metadata.config['project'].get('dependencies', []))}"
             )
     except TorchExtError as error:
         abort(error)
@@ -208,17 +204,13 @@ def _check_fields(written: Mapping[str, Any], own: Sequence[str]) -> None:
     if static is not None:
         moved = [*own, *(static if isinstance(static, list) else [])]
         raise ConfigurationError(
-            [
-                f"`dependencies` of `[project]` and the metadata hook `torch-ext` (`[{TABLE}]`) both say what the "
-                f"project requires. Take it out of `[project]`, and move its content:\n{advice(moved)}"
-            ]
+            f"`dependencies` of `[project]` and the metadata hook `torch-ext` (`[{TABLE}]`) both say what the "
+            f"project requires. Take it out of `[project]`, and move its content:\n{advice(moved)}"
         )
     if not listed:
         raise ConfigurationError(
-            [
-                f"The metadata hook `torch-ext` (`[{TABLE}]`) makes the dependencies, and `[project]` does not declare "
-                f'them dynamic: add `dynamic = ["dependencies"]` to `[project]`.'
-            ]
+            f"The metadata hook `torch-ext` (`[{TABLE}]`) makes the dependencies, and `[project]` does not declare "
+            f'them dynamic: add `dynamic = ["dependencies"]` to `[project]`.'
         )
 
 
@@ -239,11 +231,9 @@ def check(found: Agreement, served: str, *, place: str) -> None:
     """Raise ``ConfigurationError`` if the torch requirements in ``place`` exclude all of ``served``."""
     if found.kind == "excludes":
         raise ConfigurationError(
-            [
-                f"{_quoted(found)} in {place} admits no torch that the matrix is built for "
-                f"(`{served}`): nobody could install such a wheel. Remove it{' (the file)' * (place == PACKED)}, since "
-                f"the matrix says which torch is served, or correct the matrix."
-            ]
+            f"{_quoted(found)} in {place} admits no torch that the matrix is built for "
+            f"(`{served}`): nobody could install such a wheel. Remove it{' (the file)' * (place == PACKED)}, since "
+            f"the matrix says which torch is served, or correct the matrix."
         )
 
 

@@ -93,13 +93,11 @@ def check_package(root: str, config: Config) -> None:
     if not file.is_file() or place in of_wheel(root):
         return
     if (why := left_out(root, "wheel", file)) is not None:
-        raise ConfigurationError([f"The wheel would not hold `{place}`: {why}."])
+        raise ConfigurationError(f"The wheel would not hold `{place}`: {why}.")
     top = config.package_dir.parents[config.package.count(".")] / config.package.partition(".")[0]
     raise ConfigurationError(
-        [
-            f"The wheel would not hold `{place}`: the build configuration of the wheel does not select it. "
-            f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
-        ]
+        f"The wheel would not hold `{place}`: the build configuration of the wheel does not select it. "
+        f'Name its folder there: `packages = ["{top.relative_to(config.root).as_posix()}"]`.'
     )
 
 
@@ -248,7 +246,7 @@ def gather(
         else:
             link = _link(config.source, config.root)
             problem = f"{takes} {config.source} is outside of the project: {link}. Or take the option `fallback` out"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     folder = work / "sources"
     shutil.rmtree(folder, ignore_errors=True)
     files = []

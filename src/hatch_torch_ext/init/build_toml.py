@@ -93,13 +93,13 @@ def read(root: Path, *, cpu_only: bool = False) -> Kernel:
     try:
         data = tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
     except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"{path} is not TOML: {error}: correct it"]) from error
+        raise ConfigurationError(f"{path} is not TOML: {error}: correct it") from error
     if problem := _format(data):
-        raise ConfigurationError([f"{path}: {problem}"])
+        raise ConfigurationError(f"{path}: {problem}")
     problems: list[str] = []
     kernel = _kernel(root, data, problems, cpu_only=cpu_only)
     if problems:
-        raise ConfigurationError([f"{path}: {each}" for each in problems])
+        raise ConfigurationError(*(f"{path}: {each}" for each in problems))
     return kernel
 
 

@@ -99,7 +99,7 @@ def of(root: Path, cpu: Recording | None, cuda: Recording | None) -> Declared:
     recording = found.recordings[0]
     runs_cmake = any(RUNS_CMAKE.match(each.text) for each in recording.notes) and bool(targets.own_cmake(root))
     if not recording.extensions and recording.cmake is None and not runs_cmake:
-        raise ConfigurationError([_nothing(root, found.variables, recording.printed)])
+        raise ConfigurationError(_nothing(root, found.variables, recording.printed))
     return replace(found, package=_package(found))
 
 
@@ -133,7 +133,7 @@ def _package(declared: Declared) -> str:
         beside = (each for each in sorted(modules, key=named.__ne__) if (root / f"{each}.py").is_file())
         if module := next(beside, None):
             remedy = f"Move `{module}.py` to `{module}/__init__.py`: its import stays `{module}`."
-        raise ConfigurationError([f"setup.py in {root} names no package: extensions are part of one. {remedy}"])
+        raise ConfigurationError(f"setup.py in {root} names no package: extensions are part of one. {remedy}")
     return candidates[0]
 
 

@@ -85,20 +85,20 @@ def new(name: str, folder: Path, choices: Choices) -> NewPackage:
     """
     package = re.sub(r"[-.]+", "_", name).lower()
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) or not package.isidentifier():
-        raise ConfigurationError([f"`{name[:60]}` is not a package's name: letters, digits and `-`, a letter first."])
+        raise ConfigurationError(f"`{name[:60]}` is not a package's name: letters, digits and `-`, a letter first.")
     if keyword.iskeyword(package) or package in {"torch", *sys.stdlib_module_names}:
         raise ConfigurationError(
-            [f"`{name}` cannot be the name: `import {package}` already means another module. Choose another."]
+            f"`{name}` cannot be the name: `import {package}` already means another module. Choose another."
         )
     root = folder / name
     if root.exists() and any(root.iterdir()):
         moved = ", or run `init` without a name in it, for its setup.py" if (root / "setup.py").is_file() else ""
-        raise ConfigurationError([f"{root} has files in it: choose another name{moved}."])
+        raise ConfigurationError(f"{root} has files in it: choose another name{moved}.")
     if choices.pythons and not choices.module:
-        raise ConfigurationError(["`--python` is for a Python module: add `--module`, or leave it out."])
+        raise ConfigurationError("`--python` is for a Python module: add `--module`, or leave it out.")
     if choices.cuda and (without := [each for each in choices.torch if each not in served.with_compiler([each])]):
         text = f"The index has no compiler for the CUDA of torch {', '.join(without)}: name a later one by `--torch`."
-        raise ConfigurationError([text])
+        raise ConfigurationError(text)
     return NewPackage(root=root, files=tuple(_files(name, package, choices)))
 
 

@@ -149,7 +149,7 @@ def of_pyproject(root: Path) -> Kept:
     cmake, wheel, sdist = (dict(settings.pop(name, None) or {}) for name in ("cmake", "wheel", "sdist"))
     source = str(cmake.pop("source-dir", ".")).strip("/") or "."
     if not (root / source / CMAKE).is_file():
-        raise ConfigurationError([f"There is no {root / source / CMAKE}, which scikit-build-core would build."])
+        raise ConfigurationError(f"There is no {root / source / CMAKE}, which scikit-build-core would build.")
     name = str(document.get("project", {}).get("name") or root.name)
     folders = _packages(root, name, wheel.pop("packages", None))
     package = next(iter(folders))
@@ -192,10 +192,8 @@ def _packages(root: Path, name: str, given: object) -> dict[str, str]:
     }
     if not found:
         raise ConfigurationError(
-            [
-                f"{root / 'pyproject.toml'} names no package: what is built is part of one. "
-                f"Make a folder `{named}` with an `__init__.py`, and name it in `wheel.packages`."
-            ]
+            f"{root / 'pyproject.toml'} names no package: what is built is part of one. "
+            f"Make a folder `{named}` with an `__init__.py`, and name it in `wheel.packages`."
         )
     return found
 

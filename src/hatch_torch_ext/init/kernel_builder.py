@@ -54,7 +54,7 @@ def migrate(root: Path, *, torch: Sequence[str] = (), cpu_only: bool = False) ->
     chosen = known if torch else known[-1 if len(kernel.backends) > 1 else -served.FIRST :]
     if not chosen:
         text = f"{root / BUILD}: no known release of torch is {kernel.bounds}: name one by `--torch`"
-        raise ConfigurationError([text])
+        raise ConfigurationError(text)
     tables, entries, notes = _matrix(kernel, chosen)
     tests = [*_read_tests(root)]
     changed, of_tests = _changed(tests, kernel)

@@ -58,7 +58,7 @@ def migrate(
         if keeping.is_project(root):
             return _keep(root, keeping.of_pyproject(root), (), options)
         raise ConfigurationError(
-            [f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."]
+            f"There is no setup.py in {root}: run `init` in the folder of a setuptools project, or give a NAME."
         )
     texts.document(root)
     texts.of(root / "setup.cfg")
@@ -109,7 +109,7 @@ def _replace(found: Declared, notes: list[Note], options: MatrixOptions, *, spli
     joined, left_out = targets.join(root, found.cpu, found.cuda, package=package)
     if not joined:
         reasons = "".join(f"\n  - {each.text}" for each in left_out)
-        raise ConfigurationError([f"No extension of {root} can be carried over:{reasons}"])
+        raise ConfigurationError(f"No extension of {root} can be carried over:{reasons}")
     only_cuda = targets.cuda_only(found.cpu, found.cuda)
     if not only_cuda and all(each.when == "cuda" for each in joined):
         only_cuda = True

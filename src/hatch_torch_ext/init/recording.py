@@ -167,7 +167,7 @@ def record(
     refused = [each for each in found if isinstance(each, Note)]
     empty = failures.empty_submodules(root)
     if len(refused) == len(found):
-        raise ConfigurationError(["\n".join([refused[0].text, *([empty] if empty else [])])])
+        raise ConfigurationError("\n".join([refused[0].text, *([empty] if empty else [])]))
     cpu, cuda = (None if isinstance(each, Note) else each for each in found)
     kept = "only with CUDA" if cpu is None else "only for the CPU"
     notes = [replace(each, text=f"{each.text}; the project is carried over {kept}") for each in refused]
@@ -184,7 +184,7 @@ def _python(folder: Path, extra: Sequence[str]) -> Path:
     except ProcessError as error:
         output = process.tail(error.words, 8)
         raise ConfigurationError(
-            [f"The packages that setup.py is run with ({', '.join(packages)}) cannot be installed:\n{output}"]
+            f"The packages that setup.py is run with ({', '.join(packages)}) cannot be installed:\n{output}"
         ) from error
     return python
 
@@ -222,7 +222,7 @@ def _record(setup: _Setup, backend: str, scratch: Path) -> Recording | Note:
             break
     if answer.get("missing"):
         name = str(answer["missing"]).partition(".")[0]
-        raise ConfigurationError([f"{_where(answer)} imports `{name}`, which is not available: add `--with {name}`."])
+        raise ConfigurationError(f"{_where(answer)} imports `{name}`, which is not available: add `--with {name}`.")
     if answer.get("error"):
         return Note(_failure(answer, backend), int(answer.get("line") or 0))
     written = sorted(
@@ -265,7 +265,7 @@ def _copied(root: Path, copy: Path) -> Path:
     except shutil.Error as error:
         (source, _, why), *_ = error.args[0]
         problem = f"{source} cannot be copied, and setup.py runs in a copy of the project: {why}"
-        raise ConfigurationError([f"{problem}. Make it readable, then run `init` again"]) from error
+        raise ConfigurationError(f"{problem}. Make it readable, then run `init` again") from error
     return copy
 
 
@@ -353,14 +353,14 @@ def _run(setup: _Setup, backend: str, copy: Path, more: Mapping[str, str]) -> di
         done = process.run(command, cwd=copy, env_changes=changes, timeout=setup.timeout, check=False)
     except ProcessError as error:
         raise ConfigurationError(
-            [f"setup.py did not finish within {setup.timeout:g} s: it may be waiting for input or for the network."]
+            f"setup.py did not finish within {setup.timeout:g} s: it may be waiting for input or for the network."
         ) from error
     try:
         answer = untrusted.json((copy.parent / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         output = process.tail(done.stdout + done.stderr, 8)
         raise ConfigurationError(
-            [f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{output}"]
+            f"setup.py cannot be recorded; it ended with status {done.returncode}:\n{output}"
         ) from error
     if not isinstance(answer, dict):
         return {"error": "tells nothing", "line": 0}

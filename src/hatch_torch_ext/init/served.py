@@ -78,7 +78,7 @@ def choose(
     """
     if options.cpu_only:
         if tuple(backends) == ("cuda",):
-            raise ConfigurationError(["Nothing of this project is built without CUDA: leave `--cpu` out."])
+            raise ConfigurationError("Nothing of this project is built without CUDA: leave `--cpu` out.")
         backends = ()
     notes: list[Note] = []
     required = [*metadata.get("install_requires", []), *declared.get("dependencies", [])]

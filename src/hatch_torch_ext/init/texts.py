@@ -49,16 +49,16 @@ def of(path: Path) -> str | None:
     if not path.is_file():
         if path.exists():
             problem = f"{path} is not a file, and `init` writes one: move it away, then run `init` again"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         return None
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         where = f"byte {error.start + 1} is {error.object[error.start]:#04x}"
-        raise ConfigurationError([f"{path} is not UTF-8 ({where}): save it so, then run `init` again"]) from error
+        raise ConfigurationError(f"{path} is not UTF-8 ({where}): save it so, then run `init` again") from error
     except OSError as error:
         problem = f"{path} cannot be read ({error.strerror}): make it readable, then run `init` again"
-        raise ConfigurationError([problem]) from error
+        raise ConfigurationError(problem) from error
 
 
 def document(root: Path) -> tomlkit.TOMLDocument:
@@ -74,9 +74,9 @@ def document(root: Path) -> tomlkit.TOMLDocument:
     except (tomlkit.exceptions.TOMLKitError, ValueError, RecursionError) as error:
         mark = found.startswith("\ufeff")
         why = "it begins with a byte order mark, which TOML does not have" if mark else str(error)
-        raise ConfigurationError([f"{path} is not TOML: {why}. {AGAIN}"]) from error
+        raise ConfigurationError(f"{path} is not TOML: {why}. {AGAIN}") from error
     if problems := list(_problems(plain)):
-        raise ConfigurationError([f"{path}: {each}. {AGAIN}" for each in problems])
+        raise ConfigurationError(*(f"{path}: {each}. {AGAIN}" for each in problems))
     return read
 
 
@@ -172,7 +172,7 @@ class Migration:
         there = self.root / CMAKE
         if not force and there.exists() and CMAKE in {name for name, _ in self.files} - {*self.kept}:
             raise ConfigurationError(
-                [f"{there} is there: `--force` replaces it; or keep it, and write the tables by hand."]
+                f"{there} is there: `--force` replaces it; or keep it, and write the tables by hand."
             )
 
     def write(self, *, force: bool) -> None:

@@ -52,9 +52,9 @@ def select(
             f"{options} {verb} no entry of the matrix to build; globs match an entry's name or a label such as "
             f"`torch2.8_cpu_cxx11_x86_64`, and the entries are {names}"
         )
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     if problems := [*_impossible_pairs(kept), *_collisions(kept)]:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     return chosen
 
 
@@ -72,10 +72,8 @@ def glob_of(entry: Entry, entries: Sequence[Entry]) -> str:
     glob = re.sub(r"[,\s]", "?", escape(entry.name))
     if others := sorted(matching(entries, [glob]) - {entry.name}):
         raise ConfigurationError(
-            [
-                f"the names of the entries `{entry.name}` and `{others[0]}` differ only in a comma or a space, and no "
-                "option can select one of them: write a value of the matrix differently"
-            ]
+            f"the names of the entries `{entry.name}` and `{others[0]}` differ only in a comma or a space, and no "
+            "option can select one of them: write a value of the matrix differently"
         )
     return glob
 

@@ -42,7 +42,7 @@ def entries_of(matrix: Matrix) -> tuple[Entry, ...]:
             f'The matrix{having} requires no torch: give it `torch = ["2.8", …]`, and its environment {PIN} '
             f"in `dependencies`"
         )
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     entries = []
     for name, variables in matrix.variables.items():
         if len(required[name]) != 1:
@@ -59,7 +59,7 @@ def entries_of(matrix: Matrix) -> tuple[Entry, ...]:
         problems += _unfit_values(entry)
         entries.append(_with_declarations(entry, problems))
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     return tuple(entries)
 
 
@@ -202,7 +202,7 @@ def requirement(entries: Sequence[Entry], *, open_ended: bool = False) -> str:
         if entry.torch is None
     ]
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
     served = ((str(entry.torch), entry.stable_abi) for entry in entries)
     return releases.torch_requirement(served, open_ended=open_ended)
 

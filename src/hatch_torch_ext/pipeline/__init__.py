@@ -62,10 +62,8 @@ def check_platform() -> None:
     """Raise ``ConfigurationError`` on a machine for which no wheels are made."""
     if sys.platform != "linux" or platform.machine() not in labels.MACHINES:
         raise ConfigurationError(
-            [
-                f"hatch-torch-ext builds on Linux x86-64 and aarch64, and this is {platform.system()} "
-                f"{platform.machine()}: build in a manylinux container or on a Linux machine."
-            ]
+            f"hatch-torch-ext builds on Linux x86-64 and aarch64, and this is {platform.system()} "
+            f"{platform.machine()}: build in a manylinux container or on a Linux machine."
         )
 
 
@@ -108,7 +106,7 @@ def build(
         layout, *others = merge.alike(layouts)
         python = [file for file in layout.files if file.target.endswith(".py") and file.target not in {HELP, BUILD}]
         if not config.package_dir.is_dir() and not python:
-            raise ConfigurationError([no_package(config)])
+            raise ConfigurationError(no_package(config))
         folder = work / "wheel"
         product = _write(layout, distribution=packaging.distribution, folder=folder, here=selected.here)
         return replace(product, others=tuple(others))
@@ -117,7 +115,7 @@ def build(
 def _check_cache() -> None:
     """Raise ``ConfigurationError`` before anything is fetched into a cache in which CMake could not work."""
     if (why := project.unusable(store.path(os.environ))) is not None:
-        raise ConfigurationError([f"{why}. That is the cache: name another folder with {store.VARIABLE}"])
+        raise ConfigurationError(f"{why}. That is the cache: name another folder with {store.VARIABLE}")
 
 
 def _layouts(

@@ -93,17 +93,15 @@ class Cluster:
         try:
             from distributed import Client
         except ImportError as error:
-            raise ConfigurationError([f"`--dask` needs dask.distributed, which is not installed: {EXTRA}"]) from error
+            raise ConfigurationError(f"`--dask` needs dask.distributed, which is not installed: {EXTRA}") from error
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # warnings about versions: those that matter become messages
                 client: Any = Client(self._address, timeout=ANSWER)
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
-                [
-                    f"No Dask scheduler answers at `{self._address}` ({_reason(error)}): start one, as in "
-                    "`dask scheduler`, and give `--dask` the address that it prints."
-                ]
+                f"No Dask scheduler answers at `{self._address}` ({_reason(error)}): start one, as in "
+                "`dask scheduler`, and give `--dask` the address that it prints."
             ) from error
         with client:
             yield client
@@ -143,9 +141,8 @@ class Cluster:
             client.wait_for_workers(1, timeout=FIRST_WORKER)
         except (TimeoutError, OSError) as error:
             raise ConfigurationError(
-                [f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
-                 f"`dask worker {self._address}`."]
-            ) from error  # fmt: skip
+                f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
+                 f"`dask worker {self._address}`.") from error  # fmt: skip
         check_versions(client.get_versions()["workers"])
         check(client.run(_probe()))
         client.register_plugin(_one_at_a_time(), name=RESOURCE)
@@ -286,10 +283,8 @@ def pack(config: Config, files: Sequence[Path]) -> bytes:
     """
     if not config.source.is_relative_to(config.root):
         raise ConfigurationError(
-            [
-                f"`{config.source}` is outside of the project, and only the project is sent to the cluster: move the "
-                "folder into the project, and name it as `source`"
-            ]
+            f"`{config.source}` is outside of the project, and only the project is sent to the cluster: move the "
+            "folder into the project, and name it as `source`"
         )
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, dereference=True) as archive:
@@ -316,7 +311,7 @@ def check_versions(workers: Mapping[str, Mapping[str, Any]]) -> None:
         if differing := _differing(there, here):
             problems.append(f"The worker {address} has {differing}: {same()}")
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
 
 
 def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -334,7 +329,7 @@ def check(workers: Mapping[str, Mapping[str, Any]]) -> None:
                 "that of a C compiler"
             )
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(*problems)
 
 
 def _differing(there: Mapping[str, str | None], here: Mapping[str, str]) -> str:

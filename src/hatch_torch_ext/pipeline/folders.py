@@ -41,10 +41,8 @@ def work(root: Path, *, distribution: str, aside: bool = False, from_sdist: bool
         found = fallback
     else:
         raise ConfigurationError(
-            [
-                f"The work cannot be done in {preferred}, nor in the cache ({problem.filename}: {problem.strerror}): "
-                f"name a folder of your own with {store.VARIABLE}."
-            ]
+            f"The work cannot be done in {preferred}, nor in the cache ({problem.filename}: {problem.strerror}): "
+            f"name a folder of your own with {store.VARIABLE}."
         )
     # With a read-only cache, sdists are built from the start.
     if not from_sdist and not project.is_unpacked(root) and _in_cache(unpacked) is None:

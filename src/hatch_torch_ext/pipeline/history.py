@@ -58,7 +58,7 @@ class History:
         left = folders.left(root, HISTORY)
         knows = left is not None and cls(left).knows(names)
         remedy = f"name {left}, which does" if knows else "leave `--times` out"
-        raise ConfigurationError([f"`--times {file}` does not say what any entry of the matrix took: {remedy}."])
+        raise ConfigurationError(f"`--times {file}` does not say what any entry of the matrix took: {remedy}.")
 
     def knows(self, names: Collection[str]) -> bool:
         """Return whether any of the entries has figures."""

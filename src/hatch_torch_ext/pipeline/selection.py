@@ -114,10 +114,8 @@ def _running_here(entries: Sequence[Entry]) -> Sequence[Entry]:
     found, machine = matrix.of_this_machine(entries), platform.machine()
     if entries and not found:
         raise ConfigurationError(
-            [
-                f"Every entry of the matrix is for another machine than {machine}, on which it is installed: add "
-                f"entries without the variable `machine`, or with `{machine}`."
-            ]
+            f"Every entry of the matrix is for another machine than {machine}, on which it is installed: add "
+            f"entries without the variable `machine`, or with `{machine}`."
         )
     here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     return [entry for entry in found if labels.python_tag(entry.python) in {None, here}] or found
@@ -139,10 +137,8 @@ def for_this_environment(
     where = f"This build finds no torch (its Python is {sys.executable})"
     if config.only == (CURRENT,):
         raise ConfigurationError(
-            [
-                f"HATCH_TORCH_EXT_ONLY={CURRENT} asks for the torch that is installed. {where}: install torch first, "
-                "then `pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
-            ]
+            f"HATCH_TORCH_EXT_ONLY={CURRENT} asks for the torch that is installed. {where}: install torch first, "
+            "then `pip install --no-build-isolation`, with hatchling and hatch-torch-ext installed, too."
         )
     newest = matrix.newest(_running_here(matrix.select(entries, only=(), skip=config.skip)))
     names = ", ".join(entry.name for entry in newest) or "nothing but the sources"

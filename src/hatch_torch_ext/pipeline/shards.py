@@ -35,11 +35,11 @@ def parse_shard(text: str, option: str = "--shard") -> Shard:
     """Return the shard ``3/8``. Raises ``ConfigurationError`` for anything but an existing part."""
     found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if found is None:
-        raise ConfigurationError([f"`{option} {text}` must be two numbers: `{option} 3/8` is the third of eight parts"])
+        raise ConfigurationError(f"`{option} {text}` must be two numbers: `{option} 3/8` is the third of eight parts")
     number, count = int(found[1]), int(found[2])
     if count == 0 or not 1 <= number <= count:
         last = max(count, 1)
-        raise ConfigurationError([f"`{option} {text}`: there is no such part: write `1/{last}` to `{last}/{last}`"])
+        raise ConfigurationError(f"`{option} {text}`: there is no such part: write `1/{last}` to `{last}/{last}`")
     return Shard(number=number, count=count)
 
 
@@ -52,7 +52,7 @@ def split(entries: Sequence[Entry], count: int, *, times: History | None = None)
     """
     if count > len(entries):
         raise ConfigurationError(
-            [f"{count} shards of {len(entries)} entries: some would be empty; split into at most {len(entries)}"]
+            f"{count} shards of {len(entries)} entries: some would be empty; split into at most {len(entries)}"
         )
     weights = _weights(entries, times)
     groups: list[list[Entry]] = [[] for _ in range(count)]
@@ -107,10 +107,10 @@ def pairs(text: str, option: str) -> dict[str, str]:
     for item in text.split():
         name, sign, value = item.partition("=")
         if not (name and sign and value):
-            raise ConfigurationError([f"`{option}`: `{item}` must be NAME=VALUE, several of them separated by spaces"])
+            raise ConfigurationError(f"`{option}`: `{item}` must be NAME=VALUE, several of them separated by spaces")
         found[name] = value
     if not found:
-        raise ConfigurationError([f"`{option}` is empty: write NAME=VALUE, several of them separated by spaces"])
+        raise ConfigurationError(f"`{option}` is empty: write NAME=VALUE, several of them separated by spaces")
     return found
 
 
@@ -132,7 +132,7 @@ def builds(
     ``ConfigurationError`` for an entry without an image and for more jobs than GitHub accepts.
     """
     if count < 1:
-        raise ConfigurationError([f"`--shards {count}` must be at least 1"])
+        raise ConfigurationError(f"`--shards {count}` must be at least 1")
     found = []
     skipped = ",".join(matrix.glob_of(entry, [*entries, *left_out]) for entry in left_out)
     for machine, runner in sorted(runners.items()):
@@ -189,10 +189,8 @@ def chosen(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
     if not found:
         names = ", ".join(f"`{entry.name}`" for entry in entries)
         raise ConfigurationError(
-            [
-                f"`--entries {text}` names no entry: write `{ALL}`, `{ENDS}` (the oldest and the newest), or globs of "
-                f"{names}"
-            ]
+            f"`--entries {text}` names no entry: write `{ALL}`, `{ENDS}` (the oldest and the newest), or globs of "
+            f"{names}"
         )
     return tuple(entry for entry in entries if entry.name in found)
 
@@ -215,10 +213,10 @@ def _image(entry: Entry, images: Mapping[str, str], machine: str) -> str:
         if name in images:
             return images[name]
     raise ConfigurationError(
-        [f"{entry.name}: `--images` has no image for `{backend}`: add `{backend}=IMAGE`, or `*=IMAGE` for all others"]
+        f"{entry.name}: `--images` has no image for `{backend}`: add `{backend}=IMAGE`, or `*=IMAGE` for all others"
     )
 
 
 def _check(count: int, remedy: str) -> None:
     if count > MOST:
-        raise ConfigurationError([f"{count} jobs are more than the {MOST} that a matrix of GitHub may have: {remedy}"])
+        raise ConfigurationError(f"{count} jobs are more than the {MOST} that a matrix of GitHub may have: {remedy}")

@@ -79,7 +79,7 @@ def _entries(file: Path, _state: tuple[int, int]) -> tuple[tuple[str, str], ...]
     try:
         parser.read(file, encoding="utf-8")
     except (OSError, UnicodeError, Error) as error:
-        raise ConfigurationError([f"{file}, which configures pip, cannot be read: {error}"]) from error
+        raise ConfigurationError(f"{file}, which configures pip, cannot be read: {error}") from error
     sections = filter(parser.has_section, SECTIONS)
     return tuple((key.replace("_", "-"), value) for section in sections for key, value in parser.items(section))
 

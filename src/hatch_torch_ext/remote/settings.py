@@ -278,11 +278,11 @@ def _check_addresses(settings: IndexSettings) -> None:
     problems = {place: problem for place in places if (problem := _problem(place)) is not None}
     if problems:
         raise ConfigurationError(
-            [
+            *(
                 f"The address `{place.rpartition('@')[2].partition('?')[0]}` cannot be read ({problem}): correct "
                 "`index-url` and `extra-index-url` of the hook, and pip's and uv's variables for indexes and a proxy."
                 for place, problem in problems.items()
-            ]
+            )
         )
 
 

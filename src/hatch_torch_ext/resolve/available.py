@@ -160,7 +160,7 @@ def fetch(text: str, http: Http, folder: Path) -> tuple[Path, ...]:
         version = Version(exact)
     except (InvalidRequirement, InvalidVersion, ValueError) as error:
         raise ConfigurationError(
-            [f"`{text}` is neither a wheel nor a published version of a project: write `NAME==VERSION`"]
+            f"`{text}` is neither a wheel nor a published version of a project: write `NAME==VERSION`"
         ) from error
     name = canonicalize_name(requirement.name)
     files: list[IndexFile] = []
@@ -173,11 +173,11 @@ def fetch(text: str, http: Http, folder: Path) -> tuple[Path, ...]:
     chosen = newest(files, name, version)
     if not chosen:
         why = f" ({problems[0]})" if problems else ""
-        raise ConfigurationError([f"No index has a wheel of {name} {version}{why}. Download it, and name the file"])
+        raise ConfigurationError(f"No index has a wheel of {name} {version}{why}. Download it, and name the file")
     try:
         return tuple(_write(file, http, folder) for file in chosen)
     except RemoteError as error:
-        raise ConfigurationError([f"{error}. Download the wheel by other means, and name the file"]) from error
+        raise ConfigurationError(f"{error}. Download the wheel by other means, and name the file") from error
 
 
 def newest(files: Iterable[IndexFile], name: str, version: Version) -> tuple[IndexFile, ...]:

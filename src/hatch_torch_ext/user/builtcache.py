@@ -41,10 +41,10 @@ def check_place(cache: Path) -> None:
     try:
         str(cache).encode()
     except UnicodeEncodeError as error:
-        raise ConfigurationError([f"the name of the cache {escape.name(cache)} is not text. {ELSEWHERE}"]) from error
+        raise ConfigurationError(f"the name of the cache {escape.name(cache)} is not text. {ELSEWHERE}") from error
     if not mounts.runs_programs(str(cache)):
         raise ConfigurationError(
-            [f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"]
+            f"the cache {cache} is on a file system mounted `noexec`: no library there can be loaded. {ELSEWHERE}"
         )
 
 

@@ -114,7 +114,7 @@ def _build(request: Request, say: Say) -> None:
     from hatch_torch_ext.facts import project
 
     if (why := project.unusable(Path(request.cache))) is not None:
-        raise ConfigurationError([f"{why}. {builtcache.ELSEWHERE}"])
+        raise ConfigurationError(f"{why}. {builtcache.ELSEWHERE}")
     cache = store.open_store(request.cache, say)
     builtcache.check_place(cache.root)
     os.environ[store.VARIABLE] = str(cache.root / "sdk")  # this process does nothing else
@@ -157,7 +157,7 @@ def _make(cache: Store, request: Request, scratch: Path, say: Say) -> None:
     try:
         torch = facts.read(request.torch)
     except facts.FactError as error:
-        raise ConfigurationError([f"the torch in {request.torch} is not usable to compile against: {error}"]) from error
+        raise ConfigurationError(f"the torch in {request.torch} is not usable to compile against: {error}") from error
     shared = matrix.Common(
         variables=fallback.variables,
         env_vars=fallback.env_vars,
@@ -195,7 +195,7 @@ def _fallback(request: Request) -> Fallback:
     try:
         return manifest.fallback_from_json(manifest.head(untrusted.text(file, MAX_SOURCE), file=file)["fallback"])
     except (OSError, ValueError, KeyError, WheelError) as error:
-        raise ConfigurationError([f"{file} is damaged ({error}): {_again(request)}"]) from error
+        raise ConfigurationError(f"{file} is damaged ({error}): {_again(request)}") from error
 
 
 def _again(request: Request) -> str:
@@ -216,12 +216,12 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
             target.write_bytes(untrusted.data(source, MAX_SOURCE))
             target.chmod(0o700 if source.stat().st_mode & 0o100 else 0o600)
         except FileNotFoundError as error:
-            raise ConfigurationError([f"{source} is missing: {_again(request)}"]) from error
+            raise ConfigurationError(f"{source} is missing: {_again(request)}") from error
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise ConfigurationError([f"{source} cannot be read ({why}): {_again(request)}"]) from error
+            raise ConfigurationError(f"{source} cannot be read ({why}): {_again(request)}") from error
         if content.sha256(target) != sha256:
-            raise ConfigurationError([f"{source} is damaged or was changed: {_again(request)}"])
+            raise ConfigurationError(f"{source} is damaged or was changed: {_again(request)}")
     return project
 
 
@@ -235,7 +235,7 @@ def _config(request: Request, fallback: Fallback, project: Path) -> Config:
         try:
             environ.setdefault("HATCH_TORCH_EXT_JOBS", str(kinds.count(kinds.COUNT.raw(jobs))))
         except ValueError as error:
-            raise ConfigurationError([f"Environment variable `MAX_JOBS` {error}"]) from error
+            raise ConfigurationError(f"Environment variable `MAX_JOBS` {error}") from error
     parsed = configuration.parse(
         {**fallback.options, "package": request.package, "source": fallback.source},
         root=project,

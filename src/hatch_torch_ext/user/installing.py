@@ -127,7 +127,7 @@ def cuda_of(backend: str) -> str | None:
         return Backend.parse(backend).version or None
     except ValueError:
         raise ConfigurationError(
-            [f"the backend {backend[:40]!r} is not known: give `cu130`, `rocm6.4`, `xpu`, `cpu` or `auto`."]
+            f"the backend {backend[:40]!r} is not known: give `cu130`, `rocm6.4`, `xpu`, `cpu` or `auto`."
         ) from None
 
 
@@ -194,7 +194,7 @@ def plan(
             elif name != CPU:
                 refused.append(version)
     if not candidates:
-        raise ConfigurationError([_nothing(ours, order, target, f"{base}/", torch_specifier)])
+        raise ConfigurationError(_nothing(ours, order, target, f"{base}/", torch_specifier))
     best = max(candidates, key=lambda each: each.rank(order))
     if backend == CPU:
         why = "the CPU build of torch was requested"
@@ -248,14 +248,12 @@ def _versions(text: str, name: str) -> SpecifierSet:
         requirement = Requirement(text)
     except InvalidRequirement as error:
         why = str(error).partition("\n")[0]
-        raise ConfigurationError([f"`{text[:80]}` is not a requirement ({why}): write `{name}==VERSION`."]) from error
+        raise ConfigurationError(f"`{text[:80]}` is not a requirement ({why}): write `{name}==VERSION`.") from error
     more = (("an address", requirement.url), ("extras", requirement.extras), ("a condition", requirement.marker))
     if found := [what for what, value in more if value]:
         raise ConfigurationError(
-            [
-                f"{name} is given with {' and '.join(found)}, but it is taken from torch's index by its version only: "
-                f"write `{name}` or `{name}==VERSION`."
-            ]
+            f"{name} is given with {' and '.join(found)}, but it is taken from torch's index by its version only: "
+            f"write `{name}` or `{name}==VERSION`."
         )
     return requirement.specifier
 
@@ -368,7 +366,7 @@ def _companion(text: str, torch: Version, url: str, search: _Search) -> str:
         if any(each.contains(torch, prereleases=True) for each in _torch_of(search.http, file.url)):
             return f"{name}=={version}"
         specifier &= SpecifierSet(f"<{version.public}")
-    raise ConfigurationError([f"{url} has no {name} for torch {torch}: leave it out, or name another torch."])
+    raise ConfigurationError(f"{url} has no {name} for torch {torch}: leave it out, or name another torch.")
 
 
 def _triton(best: _Candidate, search: _Search, url: str) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ class _Reading:
             return True
         if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", value):
             raise ConfigurationError(
-                [f"{DRIVER} is {value[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."]
+                f"{DRIVER} is {value[:40]!r}; it must be a CUDA version such as `12.8`, or `none`."
             )
         self._say(DRIVER, supported=drivers.numbers(value))
         return True

@@ -72,7 +72,7 @@ def offer(requested: str, target: TargetPython, http: Http) -> PackageOffer:
     try:
         requirement = Requirement(requested)
     except InvalidRequirement as error:
-        raise ConfigurationError([f"`{requested[:80]}` is neither a requirement nor a wheel: {error}."]) from error
+        raise ConfigurationError(f"`{requested[:80]}` is neither a requirement nor a wheel: {error}.") from error
     name = canonicalize_name(requirement.name)
     if requirement.url is not None:  # the installer takes it from there, and no index may replace it
         address = requirement.url.partition("#")[0]
@@ -93,11 +93,11 @@ def is_path_of_wheel(text: str) -> bool:
 
 def _of_file(path: Path) -> PackageOffer:
     if not path.is_file():
-        raise ConfigurationError([f"{path}: no such file. Give the path of a wheel."])
+        raise ConfigurationError(f"{path}: no such file. Give the path of a wheel.")
     try:
         name, _, _, _ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
-        raise ConfigurationError([f"{path} is not named as a wheel: {error}."]) from error
+        raise ConfigurationError(f"{path} is not named as a wheel: {error}.") from error
     return PackageOffer(name=name, requirement=str(path.resolve()), variants=_read(FileSource(path)))
 
 

@@ -226,7 +226,7 @@ def check_cache(installed: InstalledPackage, environ: Mapping[str, str]) -> None
         )
     else:
         return
-    raise ConfigurationError([f"{installed.distribution}: nothing is removed, since no variant would stay: {why}"])
+    raise ConfigurationError(f"{installed.distribution}: nothing is removed, since no variant would stay: {why}")
 
 
 def _is_private(folder: Path) -> bool:
@@ -249,7 +249,7 @@ def check_keep(installed: Collection[InstalledPackage], keep: Collection[str]) -
         what = f"{', '.join(wrong)}: no variant has that label" if wrong else f"{', '.join(without)}: nothing to keep"
         there = "; ".join(f"{name}: {', '.join(sorted(labels)) or 'none'}" for name, labels in known.items())
         raise ConfigurationError(
-            [f"--keep: {escape.line(what)}. Nothing is removed. Give labels that are there ({there})."]
+            f"--keep: {escape.line(what)}. Nothing is removed. Give labels that are there ({there})."
         )
 
 
@@ -264,24 +264,20 @@ def prepare(
     again = again or installed.again
     if installed.fault:
         problem = f"{installed.distribution}: {installed.root / MANIFEST} {installed.fault}: {again}"
-        raise ConfigurationError([f"{problem}. Nothing is removed."])
+        raise ConfigurationError(f"{problem}. Nothing is removed.")
     if installed.newer:
-        raise ConfigurationError([f"{installed.problem}. Nothing is removed."])
+        raise ConfigurationError(f"{installed.problem}. Nothing is removed.")
     if not built and installed.labels and not set(keep) & set(installed.labels):
         if gone := sorted(set(keep) & installed.pruned):
             raise ConfigurationError(
-                [
-                    f"{installed.distribution}: an earlier prune removed {', '.join(gone)}, which this environment "
-                    f"would load. Nothing is removed this time. The way back: {again}"
-                ]
+                f"{installed.distribution}: an earlier prune removed {', '.join(gone)}, which this environment "
+                f"would load. Nothing is removed this time. The way back: {again}"
             )
         raise ConfigurationError(
-            [
-                f"{installed.distribution} has no variant that this environment can load "
-                f"({', '.join(installed.labels)}). Nothing is removed. Install a torch that it has a variant for "
-                f"first: hatch-torch-ext install --python {shlex.quote(python)} "
-                f"{shlex.quote(installed.requirement or installed.distribution)}"
-            ]
+            f"{installed.distribution} has no variant that this environment can load "
+            f"({', '.join(installed.labels)}). Nothing is removed. Install a torch that it has a variant for "
+            f"first: hatch-torch-ext install --python {shlex.quote(python)} "
+            f"{shlex.quote(installed.requirement or installed.distribution)}"
         )
     kept: set[str] = set()
     dropped: set[str] = set()
@@ -293,10 +289,8 @@ def prepare(
     for file in files:
         if not _is_inside(file, installed.root) or os.path.normpath(file) not in listed:
             raise ConfigurationError(
-                [
-                    f"{installed.distribution}: its manifest lists {escape.name(file)}, which is not a file of this "
-                    f"package. Nothing is removed. Reinstall it: {again}"
-                ]
+                f"{installed.distribution}: its manifest lists {escape.name(file)}, which is not a file of this "
+                f"package. Nothing is removed. Reinstall it: {again}"
             )
     return Pruning(
         installed=installed,
@@ -325,10 +319,8 @@ def apply(pruning: Pruning) -> None:
     for folder in sorted({installed.record.parent, installed.root / "_torch_ext", *(f.parent for f in pruning.files)}):
         if (why := _unwritable(folder)) is not None:
             raise ConfigurationError(
-                [
-                    f"{installed.distribution} is not pruned: {folder} cannot be written ({why}). Prune it where it is "
-                    "installed, as the user who installs it: in a Dockerfile, in the same RUN."
-                ]
+                f"{installed.distribution} is not pruned: {folder} cannot be written ({why}). Prune it where it is "
+                "installed, as the user who installs it: in a Dockerfile, in the same RUN."
             )
     removed = set(pruning.labels)
     manifest = dict(installed.head)

@@ -58,9 +58,9 @@ def find(given: Path | None, environ: Mapping[str, str], *, folder: Path, with_t
     try:
         facts = (_facts(python, _READ) if with_torch else None) or _facts(python, _READ_WITHOUT_TORCH)
     except ProcessError as error:
-        raise ConfigurationError([f"{error} ({named_by}). Name another Python with --python."]) from error
+        raise ConfigurationError(f"{error} ({named_by}). Name another Python with --python.") from error
     if facts is None:
-        raise ConfigurationError([f"{python} ({named_by}) is not a Python that works. Name another with --python."])
+        raise ConfigurationError(f"{python} ({named_by}) is not a Python that works. Name another with --python.")
     return TargetPython(python=python, named_by=named_by, facts=facts)
 
 
