@@ -232,13 +232,38 @@ def test_without_the_builder_the_error_says_how_to_install_it(tmp_path: Path, wh
     assert lines[start + 1 : start + 3] == commands
     lines = last_lines(user.load(TORCH_EXT_BUILD="1"))
     assert lines == [
-        "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: hatch-torch-ext is not "
-        "installed here. Type:",
+        "my_pkg: no compiled variant fits, and none can be built for torch 2.13.0+cpu: "
+        "hatch-torch-ext[build] is not installed here. Type:",
         '  pip install "my-pkg[build]"',
     ]
     links: list[str | Path] = ["--find-links", wheelhouse, "--find-links", wheel.parent]
     process.run([uv.find_uv_bin(), "pip", "install", "-q", "--python", user.python, *links, "my-pkg[build]"])
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
+
+
+@pytest.mark.performs("Build it by the Python")
+def test_a_program_that_is_no_python_builds_nothing(user: used.User) -> None:
+    """It would start itself, again and again. Python, from a shell, builds what a program loads that embeds it.
+
+    What a frozen program needs is built where that is made (test_install_here types the command).
+    """
+    frozen = "import sys; sys.frozen = True; sys._MEIPASS = ''; import my_pkg"
+    embedded = "import sys; sys.executable = '/usr/bin/uwsgi'; import my_pkg; print(*my_pkg.load())"
+    of_frozen = [
+        "This program cannot build it. Install a variant for this torch where it is made, and make it again:",
+        "  pip install --force-reinstall --no-deps --no-cache-dir --no-binary my-pkg my-pkg",
+    ]
+    of_embedded = [
+        "This program, which embeds Python, cannot build it. Build it by the Python of its environment:",
+        "  python -m my_pkg._variants --build",
+    ]
+    for start, lines in (frozen, of_frozen), (embedded, of_embedded):
+        for wish in "1", "":
+            said = last_lines(user.run("-c", start, TORCH_EXT_BUILD=wish))
+            at = said.index(lines[0])
+            assert said[at : at + 2] == lines
+    assert user.run(*of_embedded[1].split()[1:]).returncode == 0
+    assert user.run("-c", embedded).stdout == LOADED
 
 
 @pytest.mark.performs("unless needed, or")

@@ -84,7 +84,7 @@ def test_without_isolation_it_is_built_for_the_torch_that_is_there(sdist: Path, 
     assert user.load().stdout == "torch2.13_cpu_cxx11_x86_64 42\n"
 
 
-@pytest.mark.performs("--no-cache-dir --no-binary")
+@pytest.mark.performs("--no-cache-dir --no-binary", "Install a variant for this torch where")
 @pytest.mark.slow
 def test_another_torch_later_is_reported_and_the_command_builds_for_it(sdist: Path, tmp_path: Path) -> None:
     """An installer would keep the wheel that it built; the command that the error gives builds again."""

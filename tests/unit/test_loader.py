@@ -9,9 +9,11 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import typing
 import warnings
 import zlib
@@ -458,6 +460,36 @@ def test_odd_interpreters(tmp_path: Path) -> None:
     assert not Path(module.ROOT, "help.py").exists()
     done = run(tmp_path, "-c", "import sys, my_pkg._variants as v; del sys.argv; v.load()")
     assert "\nMore: python -m my_pkg._variants\n" in done.stderr
+
+
+@pytest.mark.performs("Run as its owner: chmod")
+def test_a_file_that_another_user_may_not_read() -> None:
+    """An installation under a strict umask is whole: its owner opens it to others. It was called damaged."""
+    data = b"library"
+    sha256 = hashlib.sha256(data).hexdigest()
+    one = variant("one", "2.10")
+    library = replace(one.files[0], sha256=sha256, size=len(data), ends=zlib.crc32(data))
+    with tempfile.TemporaryDirectory(prefix="with space ") as folder:
+        Path(folder).chmod(0o755)
+        module = module_of(Path(folder), replace(one, files=(library,)))
+        path = Path(module.ROOT, library.path)
+        path.parent.mkdir()
+        path.write_bytes(data)
+        path.chmod(0)
+        module._part("help")
+        user = os.geteuid()
+        (file,) = module.DATA["variants"][0]["files"]
+        try:
+            os.seteuid(user or 65534)  # the administrator may read everything
+            with pytest.raises(module.LoadError) as refused:
+                module._inspect(file)
+            said = module._explained(refused.value)
+        finally:
+            os.seteuid(user)
+        reason, _, command = said.partition("). Run as its owner: ")
+        assert reason == f"my_pkg: {path} cannot be read (Permission denied) (sha256 {sha256} is expected"
+        process.run(shlex.split(command))
+        module._inspect(file)
 
 
 def test_what_is_chosen_and_missing_is_not_a_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,8 +229,10 @@ except (BrokenPipeError, KeyboardInterrupt):
 def _build(choice: Choice) -> Variant:
     """Build a variant for the installed torch, once for all processes that ask. Raises ImportError if that fails."""
     head = f"{loader.PACKAGE}: no compiled variant fits, and none can be built for torch {choice.here['torch']}:"
+    if not _starts_python():
+        raise loader.LoadError("\n".join([head, *_by_hand()]))
     if not _has_builder():
-        raise loader.LoadError(f"{head} hatch-torch-ext is not installed here. Type:\n{_install_builder()}")
+        raise loader.LoadError(f"{head} hatch-torch-ext[build] is not installed here. Type:\n{_install_builder()}")
     cache = _cache()
     if not cache:
         raise loader.LoadError(
@@ -252,6 +254,23 @@ def _has_builder() -> bool:
     from importlib.util import find_spec
 
     return all(find_spec(name) is not None for name in BUILDER)
+
+
+def _starts_python() -> bool:
+    """Return whether ``sys.executable`` is a Python: a frozen program, or one that embeds it, would start itself."""
+    named = sys.executable or ""
+    names = [os.path.basename(each) for each in (named, os.path.realpath(named)) if named]
+    return not loader._frozen() and any(name.startswith("python") for name in names)
+
+
+def _by_hand() -> List[str]:
+    """Return what builds where no Python can be started."""
+    if not loader._frozen():
+        line = "This program, which embeds Python, cannot build it. Build it by the Python of its environment:"
+        return [line, f"  python -m {loader.PACKAGE}._variants --build"]
+    name = loader.DATA["distribution"]
+    line = "This program cannot build it. Install a variant for this torch where it is made, and make it again:"
+    return [line, f"  pip install --force-reinstall --no-deps --no-cache-dir --no-binary {name} {name}"]
 
 
 def _builders_path() -> List[str]:
@@ -361,6 +380,9 @@ def offer() -> Iterator[str]:
 
         yield "What was built is not loaded, since other users can write its folder. Keep it for yourself:"
         yield f"  chmod go-w {shlex.quote(cache)}"
+    if not _starts_python():
+        yield from _by_hand()
+        return
     yield "Build it for this torch, once (TORCH_EXT_BUILD=1 does so at import); that takes a C++ compiler:"
     if not _has_builder():
         yield _install_builder()

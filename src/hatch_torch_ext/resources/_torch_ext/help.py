@@ -1,12 +1,14 @@
 """Messages of the loader with their remedies, checks of its files, and ``python -m <package>._variants``.
 
-``_variants.py`` runs this file for the few processes that need it, and puts itself into it as ``loader``. In each of
-its six parts, what others call comes first. The syntax is that of Python 3.8.
+``_variants.py`` runs this file where it is needed, and puts itself into it as ``loader``. In each part, what others
+call comes first. The syntax is that of Python 3.8.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 
 TYPE_CHECKING = False
@@ -27,8 +29,7 @@ def nothing_fits(_: str, choice: Choice) -> str:
     head = "it holds no compiled variant, only the sources of one."
     if choice.variants:
         head = "all its variants were pruned from this installation."
-    count = len(_present(choice.variants))
-    if count:
+    if count := len(_present(choice.variants)):
         head = f"none of its compiled variants ({count}) fits here."
     return refusal(choice, choice.variants, head, _offer(choice))
 
@@ -179,8 +180,6 @@ def update(choice: Choice) -> str:
 
 def again() -> str:
     """Return the command that reinstalls from the same source, quoted for a shell."""
-    import shlex
-
     name = loader.DATA["distribution"]
     if loader._frozen():
         return loader._frozen()
@@ -219,8 +218,6 @@ def _repository() -> Tuple[str, str]:
 
 def _command(options: str = "") -> str:
     """Return the command that runs the loader; a kernel of the Hub is on no path of Python's."""
-    import shlex
-
     if "kernel" in loader.DATA:
         return f"python {shlex.quote(os.path.join(os.path.dirname(loader.ROOT), '_variants.py'))}{options}"
     return f"python -m {loader.PACKAGE}._variants{options}"
@@ -244,8 +241,6 @@ def pruned() -> Tuple[Sequence[str], str]:
 
 def _manifest() -> Any:
     """Return the manifest of the package; {} where it is missing or is no JSON."""
-    import json
-
     try:
         with open(os.path.join(loader.ROOT, "manifest.json"), encoding="utf-8") as stream:
             return json.load(stream)
@@ -456,8 +451,6 @@ def cannot_open(reason: str, file: File) -> str:
     _, folder = _missed(reason)
     if not folder:
         return reason + _advice(reason)
-    import shlex
-
     remedy = f"Install the two into one environment, or start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
     if "kernel" in loader.DATA:
         remedy = f"Start the process with LD_LIBRARY_PATH={shlex.quote(folder)}"
@@ -542,7 +535,6 @@ def _folder_of(name: str) -> str:
 
 def _check_program(file: File) -> None:
     """Raise LoadError for a program that cannot be run, or of which the dynamic linker misses a library."""
-    import shlex
     import subprocess
 
     path = loader._path(file)
@@ -567,12 +559,14 @@ def _check_program(file: File) -> None:
 
 
 def repair(reason: str, file: File) -> str:
-    """Return the message about a file that is missing or damaged, with the command that brings it back."""
+    """Return the message about a file that cannot be opened, with a remedy."""
     gone, back = pruned()
     owners = [each["label"] for each in loader.DATA["variants"] if file in each["files"]]
     if set(owners) & set(gone) and not os.path.exists(loader._path(file)):
         label = next(label for label in owners if label in gone)
         return f"{loader.PACKAGE}: {label} fits, but was pruned from this installation. The way back: {back}"
+    if "Permission denied" in reason:
+        return f"{reason}. Run as its owner: chmod -R a+rX {shlex.quote(os.path.dirname(loader.ROOT))}"
     path = loader._path(file)
     if os.path.isfile(path) and mapped(path) is not None:  # whole, and patchelf may leave the size as it is
         return (
@@ -663,8 +657,6 @@ def _tables(stream: Any, head: bytes, total: int) -> Tuple[List[Any], List[Any]]
 
 def renew() -> str:
     """Take every file as it is now for what was built, and return what changed; a file that is not whole is refused."""
-    import json
-
     checks: Dict[str, Any] = {}
     lines = []
     labels, _back = pruned()
@@ -796,8 +788,6 @@ def explain() -> str:
 
 def as_json() -> str:
     """Return the facts, the data, the choice and the verdicts as JSON."""
-    import json
-
     choice = loader.choose(must=False)
     variant, wrong = choice.variant, list(faults(choice))
     gone, back = pruned()
@@ -861,7 +851,6 @@ print("\\n" + json.dumps([failed, sorted(set(names()) - before)]))
 
 def check() -> str:
     """Compare every file of the chosen variant with its hash, load and import it in another process."""
-    import json
     import subprocess
 
     choice = loader._choose()
