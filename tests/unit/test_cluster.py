@@ -162,7 +162,7 @@ def test_a_file_that_was_not_sent_is_named_where_a_worker_misses_it(tmp_path: Pa
     config = configuration.parse({"source": "csrc"}, root=root, project_name="my-pkg", environ={})
     work = root / "build/torch-ext"
     files = Packaging(distribution="p", travelling=lambda: shipping.travelling(str(root), config, work))
-    away = cluster.Cluster("tcp://there:1", config, files)
+    away = cluster.Cluster(config, files)
     away._sent = away._packaging.travelling()
     error = "compiling failed\n/w/csrc/plain.c:1:10: fatal error: generated.h: No such file or directory"
     assert list(away._not_sent(error)) == [

@@ -281,7 +281,7 @@ def test_flags_lose_the_folders_of_this_machine() -> None:
         "/project/csrc/include",
         "-DX=1",
     )
-    target = Target(name="ops", type="SHARED_LIBRARY", artifacts=("libops.so",), flags=(("CXX", options),))
+    target = Target(name="ops", type="SHARED_LIBRARY", files=(Path("libops.so"),), flags=(("CXX", options),))
     reply = Reply(compilers={}, targets=(target,), rules=())
     assert replies.flags(reply, rename=[(ROOT, ".")]) == (("ops CXX", "-O3 -isystem ./csrc/include -DX=1"),)
 
@@ -481,7 +481,7 @@ def test_a_place_outside_of_the_project_keeps_its_whole_path(tmp_path: Path) -> 
 
 def test_nothing_installed_and_no_library_at_all(setup: Setup) -> None:
     """A project of static libraries gets a message that says what a wheel needs instead."""
-    target = Target(name="core", type="STATIC_LIBRARY", artifacts=("libcore.a",), flags=())
+    target = Target(name="core", type="STATIC_LIBRARY", files=(Path("libcore.a"),), flags=())
     reply = Reply(compilers={}, targets=(target,), rules=())
     assert failures.nothing_installed(setup, reply) == (
         "CMake installs nothing, and the project has no shared library or module, only core (static_library). "

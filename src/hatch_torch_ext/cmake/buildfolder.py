@@ -11,7 +11,6 @@ may have written there since.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hatch_torch_ext.base import atomic, escape, untrusted
 from hatch_torch_ext.cmake import launchers, package, replies
-from hatch_torch_ext.facts import project, variables
+from hatch_torch_ext.facts import content, project, variables
 from hatch_torch_ext.facts.variables import Use
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def _key(setup: Setup, cache: Sequence[str]) -> str:
         "files": project.read_once(setup.config.source, setup.config.cmake.args, setup.config.cmake.define, environ),
         "package": package.digest(),
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return content.digest(facts)
 
 
 def _found_by(setup: Setup) -> str:
@@ -193,8 +192,7 @@ def _found_by(setup: Setup) -> str:
     environ = setup.entry.environ(os.environ)
     texts = map(project.text, project.cmake_files(setup.config.source))
     named = {*variables.names(Use.FIND | Use.LAUNCH), *variables.of_cmake(texts)}
-    values = [(name, environ[name]) for name in sorted(named) if name in environ]
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+    return content.digest({name: environ[name] for name in named if name in environ})
 
 
 def _forget_findings(setup: Setup) -> None:
@@ -228,8 +226,7 @@ def _digest(
         "packages": sorted(path.name for path in setup.environment.site_packages.iterdir()),
         "folders": {str(folder): _state(folder)[0] for folder in looked_at if folder.is_dir()},
     }
-    text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return content.digest(facts)
 
 
 def _state(path: Path) -> State:

@@ -345,12 +345,12 @@ def nothing_installed(setup: Setup, reply: Reply) -> str:
     names = " ".join(target.name for target in loadable)
     where, log = setup.config.source / "CMakeLists.txt", setup.log
     if loadable:
-        built = ", ".join(name for target in loadable for name in target.artifacts)
+        built = ", ".join(name for target in loadable for name in target.names)
         return (
             f"CMake builds {built}, but installs nothing, and only what is installed is packed. "
             f"Add to {where}:\n  install(TARGETS {names} LIBRARY DESTINATION .)\nThe whole log is {log}"
         )
-    others = ", ".join(f"{target.name} ({target.type.lower()})" for target in reply.targets if target.artifacts)
+    others = ", ".join(f"{target.name} ({target.type.lower()})" for target in reply.targets if target.files)
     return (
         f"CMake installs nothing, and the project has no shared library or module"
         f"{f', only {others}' if others else ''}. Add to {where}:\n"

@@ -28,17 +28,21 @@ API = Path(".cmake") / "api" / "v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A target of the project: ``artifacts`` are file names; ``flags`` are (language, its options and definitions).
+    """A target of the project: ``flags`` are (language, its options and definitions).
 
-    ``files`` are the paths of the artifacts, and ``archives`` those of the static libraries in its link command.
+    ``files`` are what it makes, and ``archives`` the static libraries in its link command.
     """
 
     name: str
     type: str
-    artifacts: tuple[str, ...]
     flags: tuple[tuple[str, tuple[str, ...]], ...]
     files: tuple[Path, ...] = ()
     archives: tuple[Path, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the files that it makes."""
+        return tuple(path.name for path in self.files)
 
     @property
     def loadable(self) -> bool:
@@ -198,7 +202,7 @@ def archives(reply: Reply) -> tuple[tuple[str, Path], ...]:
         (name, archive)
         for target in reply.targets
         if target.loadable
-        for name in target.artifacts
+        for name in target.names
         for archive in target.archives
         if archive in own
     )
@@ -212,13 +216,11 @@ def _target(data: dict[str, Any], build: Path) -> Target:
         options = tuple(_one_word(option) for option in shlex.split(fragments))  # a folder's name may have spaces
         defines = sorted(f"-D{define['define']}" for define in group.get("defines", []))
         groups.setdefault((group["language"], options), (*options, *defines))
-    artifacts = [Path(artifact["path"]) for artifact in data.get("artifacts", [])]
     return Target(
         name=data["name"],
         type=data["type"],
-        artifacts=tuple(path.name for path in artifacts),
         flags=tuple(sorted((language, flags) for (language, _), flags in groups.items())),
-        files=tuple(Path(os.path.normpath(build / path)) for path in artifacts),
+        files=tuple(Path(os.path.normpath(build / each["path"])) for each in data.get("artifacts", [])),
         archives=_archives(data.get("link", {}).get("commandFragments", []), build),
     )
 

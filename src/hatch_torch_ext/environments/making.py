@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shlex
@@ -19,7 +18,7 @@ from packaging.utils import canonicalize_name
 from hatch_torch_ext.base import locks, process, resources, untrusted
 from hatch_torch_ext.base.errors import EnvironmentCreationError, ProcessError
 from hatch_torch_ext.environments import program
-from hatch_torch_ext.facts import labels
+from hatch_torch_ext.facts import content, labels
 from hatch_torch_ext.remote import pipconfig
 from hatch_torch_ext.remote import settings as index_settings
 from hatch_torch_ext.values import Environment, Interpreter
@@ -82,7 +81,7 @@ def without_torch(
         "installer": dict(sorted(installer.items())),
         "base": [str(base), sys.version],
     }
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    key = content.digest(settings)[:16]
     folder = data / "environments" / key
     folder.mkdir(parents=True, exist_ok=True)
     removal = f"rm -r {shlex.quote(str(folder))}"

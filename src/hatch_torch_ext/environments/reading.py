@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from hatch_torch_ext import __version__
 from hatch_torch_ext.base import redact, resources, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.environments import program
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.store import open_store, path
 from hatch_torch_ext.values import Matrix
 
@@ -140,7 +140,7 @@ def read_cached(
         "request": [os.fspath(root), name, project_name, optional],
         "versions": [__version__, program.version(), metadata.version("hatchling")],
     }
-    record = f"matrix-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
+    record = f"matrix-{content.digest(facts)}.json"
     try:
         store = open_store(path(environ))
     except OSError:

@@ -1,8 +1,9 @@
-"""The bytes of files: hashes, the checksum that the loader compares, sizes as people read them, and windows."""
+"""Digests of files and of plain data, the checksum that the loader compares, sizes as people read them, windows."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import struct
 import zlib
@@ -19,11 +20,16 @@ END = 512 << 10
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hex."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     with path.open("rb") as stream:
         while piece := stream.read(PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+            found.update(piece)
+    return found.hexdigest()
+
+
+def digest(data: object) -> str:
+    """Return the SHA-256 of plain data (as JSON, whatever the order of its objects), in hex."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def ends(path: Path) -> int:

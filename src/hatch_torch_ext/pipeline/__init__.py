@@ -229,7 +229,7 @@ def _build_all(
         from hatch_torch_ext.pipeline.cluster import Cluster
 
         sources = sources_digest(config, inputs.project)
-        outcomes = Cluster(config.dask, config, packaging).run(waiting, sources=sources, stream=stream)
+        outcomes = Cluster(config, packaging).run(waiting, sources=sources, stream=stream)
     elif waiting:
         from hatch_torch_ext.pipeline.crew import Crew
 

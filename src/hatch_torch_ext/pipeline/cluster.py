@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import os
 import platform
 import re
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext import __version__
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, WheelError
-from hatch_torch_ext.facts import project, variables
+from hatch_torch_ext.facts import content, project, variables
 from hatch_torch_ext.outlets import parts
 from hatch_torch_ext.pipeline import crew, events, inputs
 from hatch_torch_ext.pipeline.worker import Order, build_entry, builder, minor, same
@@ -59,10 +58,10 @@ EXTRA = 'pip install "hatch-torch-ext[dask]"'
 
 
 class Cluster:
-    """A Dask cluster at an address, for one build."""
+    """The Dask cluster at the address of the option `dask`, for one build."""
 
-    def __init__(self, address: str, config: Config, packaging: Packaging) -> None:
-        self._address, self._config, self._packaging = address, config, packaging
+    def __init__(self, config: Config, packaging: Packaging) -> None:
+        self._address, self._config, self._packaging = config.dask, config, packaging
         self._environ = _environ(packaging.version)
         self._sent: Sequence[Path] = ()
 
@@ -75,9 +74,7 @@ class Cluster:
         are reused. Raises ``ConfigurationError`` if the cluster cannot be reached or does not fit;
         ``KeyboardInterrupt`` once the cluster is to stop.
         """
-        key = hashlib.sha256(
-            json.dumps([sources, sorted(self._environ.items()), inputs.own_digest()]).encode()
-        ).hexdigest()[:16]
+        key = content.digest([sources, self._environ, inputs.own_digest()])[:16]
         outcomes = {}
         for task in tasks:
             with contextlib.suppress(OSError, WheelError):
@@ -293,8 +290,8 @@ def pack(config: Config, files: Sequence[Path]) -> bytes:
             info.uid = info.gid = info.mtime = 0
             info.uname = info.gname = ""
             if info.isreg():
-                with path.open("rb") as content:
-                    archive.addfile(info, content)
+                with path.open("rb") as data:
+                    archive.addfile(info, data)
     return zlib.compress(stream.getvalue(), 6)
 
 

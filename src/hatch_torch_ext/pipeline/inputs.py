@@ -31,7 +31,7 @@ from hatch_torch_ext.remote import pipconfig
 from hatch_torch_ext.toolchain import crosscompiler, tools
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from hatch_torch_ext.config import Config
     from hatch_torch_ext.values import Entry, Task
@@ -73,7 +73,8 @@ class Inputs:
         self.digests = Digests(work / "files.json")
         self.project: Mapping[str, str] = self.digests.all(project.build_inputs(config.root, config.source, work))
         """Path -> hash of the project's files."""
-        texts = [*_cmake_texts(self.project)]
+        of_cmake = (path for path in self.project if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")))
+        texts = [project.text(Path(path)) for path in of_cmake]
         self._variables = sorted(set(variables.of_cmake(texts)))
         asks = any(map(_ASKS_GIT.search, texts))
         self._revision, self.note = _revision(config.source) if asks else (None, None)
@@ -114,7 +115,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
 
 def _hidden(value: str | None) -> str | None:
     """Return a digest that distinguishes values without revealing them: variables may hold secrets."""
-    return value and hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+    return value and content.digest(value)
 
 
 @functools.cache
@@ -128,11 +129,6 @@ def _version(name: str) -> str | None:
 def _compilers(entry: Entry, environ: Mapping[str, str]) -> list[str]:
     others = crosscompiler.programs(entry.machine) if entry.machine not in {None, platform.machine()} else ()
     return [*(tools.command(environ.get("CXX", ""))[:1] or tools.COMPILERS), *others]
-
-
-def _cmake_texts(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the contents of the project's CMake files."""
-    return (project.text(Path(path)) for path in paths if path.endswith((".cmake", "CMakeLists.txt", ".cmake.in")))
 
 
 def _revision(source: Path) -> tuple[str | None, str | None]:
@@ -160,8 +156,7 @@ def _revision(source: Path) -> tuple[str | None, str | None]:
             "the project's CMake files ask git, which refuses a repository that another user owns: they get no "
             f"version and no commit. Allow it: `{remedy[0]}`"
         )
-    text = "\0".join(each.stdout for each in done)
-    return (hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest() if done[0].stdout else None), None
+    return (content.digest([each.stdout for each in done]) if done[0].stdout else None), None
 
 
 @functools.cache
@@ -193,12 +188,12 @@ def path_of(config: Config, name: str) -> str:
 
 def sources_digest(config: Config, files: Mapping[str, str]) -> str:
     """Return a digest of the project's files by content, independent of the project's place."""
-    return _digest(sorted((place(config, path), found) for path, found in files.items()))
+    return content.digest(sorted((place(config, path), found) for path, found in files.items()))
 
 
 def configuration_digest(config: Config) -> str:
     """Return a digest of the options that affect a variant, independent of the project's place."""
-    return _digest([(name, repr(getattr(config, name)).replace(str(config.root), "")) for name in affecting()])
+    return content.digest([(name, repr(getattr(config, name)).replace(str(config.root), "")) for name in affecting()])
 
 
 def origin(config: Config, *, files: Mapping[str, str], sdist: Collection[str]) -> Origin:
@@ -217,7 +212,7 @@ def origin(config: Config, *, files: Mapping[str, str], sdist: Collection[str]) 
         if (whole or named in sdist) and (below or project.is_compiled(name)):
             folders.setdefault(folder or ".", []).append((name, found.partition(" of ")[0]))  # a large file's time
     options = {
-        option.name: _digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
+        option.name: content.digest(repr(getattr(value, name)).replace(str(config.root), ""))[:SHORT]
         for value in (config, config.cmake)
         for name, option in declared(type(value)).items()
         if option.affects == "wheel" and getattr(value, name) != option.default
@@ -225,17 +220,13 @@ def origin(config: Config, *, files: Mapping[str, str], sdist: Collection[str]) 
     return Origin(
         version=__version__,
         options=tuple(sorted(options.items())),
-        folders=tuple((name, _digest(sorted(files))[:SHORT]) for name, files in sorted(folders.items())),
+        folders=tuple((name, content.digest(sorted(files))[:SHORT]) for name, files in sorted(folders.items())),
     )
 
 
 def source_folder(config: Config) -> str:
     """Return the folder of CMakeLists.txt as an ``Origin`` names it."""
     return place(config, str(config.source / "CMakeLists.txt")).removeprefix("root/").rpartition("/")[0] or "."
-
-
-def _digest(data: object) -> str:
-    return hashlib.sha256(json.dumps(data).encode()).hexdigest()
 
 
 class Digests:

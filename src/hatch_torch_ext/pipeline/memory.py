@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 import shutil
@@ -157,7 +156,7 @@ class Memory:
         walked = project.walk(Path(path), Path(path), without=[root / "build", root / "dist", self._inputs.work])
         files = (os.path.join(folder, each) for folder, names in walked for each in names)  # noqa: PTH118 -- thousands
         found = {os.path.relpath(file, path): self._digests.of(file) for file in files}
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+        return content.digest(found)
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hatch_torch_ext import matrix
 from hatch_torch_ext.base.errors import ConfigurationError
-from hatch_torch_ext.facts import releases
+from hatch_torch_ext.facts import content, releases
 from hatch_torch_ext.facts.manifest import Partial
 from hatch_torch_ext.pipeline import inputs
 
@@ -198,7 +196,7 @@ def chosen(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
 def _key(machine: str, image: str, entries: Sequence[Entry]) -> str:
     """Return the key of what a job caches: the SDKs and packages of its entries, and what its compiler compiled."""
     facts = [machine, image, [(entry.name, entry.torch_requirement, entry.python) for entry in entries]]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return content.digest(facts)[:16]
 
 
 def _runner(entry: Entry, runners: Mapping[str, str]) -> str:

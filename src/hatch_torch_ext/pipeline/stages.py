@@ -21,7 +21,7 @@ from hatch_torch_ext.sdk import exports, fetch, thin
 from hatch_torch_ext.values import PreparedEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hatch_torch_ext.audit import Finding
     from hatch_torch_ext.facts.variant import BuiltVariant
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hatch_torch_ext.pipeline.slots import EntrySlots
     from hatch_torch_ext.values import Entry, Environment, Sdk, Setup, Task
 
-    Acquired = tuple[Environment, Sdk, Mapping[str, str]]
+    Acquired = tuple[Environment, Sdk]
     Emit = Callable[[events.Event], None]
 
 
@@ -45,7 +45,7 @@ def prepare(task: Task, emit: Emit) -> Acquired:
     environ, report = _environ(entry), _notes(task, emit)
     if task.installed is not None:
         environment = task.installed.environment
-        return environment, sdk_environment.acquire(entry, environment, found=task.installed), environ
+        return environment, sdk_environment.acquire(entry, environment, found=task.installed)
     if config.sdk == "environment":
         if entry.machine not in {None, platform.machine()}:
             raise SdkError(
@@ -58,13 +58,13 @@ def prepare(task: Task, emit: Emit) -> Acquired:
         environment = environments.of_entry(
             entry, root=config.root, shared_with_author=lasting, data=work, report=report
         )
-        return environment, sdk_environment.acquire(entry, environment), environ
+        return environment, sdk_environment.acquire(entry, environment)
     environment = environments.without_torch(
         entry, data=work, uv=Path(uv.find()), installer=settings.for_uv(environ), report=report
     )
     if entry.machine is not None:
         environment = environments.for_machine(environment, config.cross_for(entry.machine), data=work)
-    return environment, thin.acquire(entry, environment, config, report=report, environ=environ), environ
+    return environment, thin.acquire(entry, environment, config, report=report, environ=environ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Result:
 
 def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles, emit: Emit) -> Result:
     """Compile, repair and audit the entry; the caller holds a token of the pool. Raises ``EntryError``."""
-    environment, sdk, environ = acquired
+    environment, sdk = acquired
     entry, config, report = task.entry, task.config, _notes(task, emit)
 
     def step(name: str) -> None:
@@ -102,7 +102,7 @@ def build(task: Task, acquired: Acquired, slots: EntrySlots, files: PackageFiles
         {name for file in built.variant.files for name in file.needed},
         fetch=config.audit_symbols == "fetch",
         report=report,
-        settings=settings.read(entry, config, environ),
+        settings=settings.read(entry, config, _environ(entry)),
     )
     others = exports.StoredExports(os.environ, excluding=sdk.version)
     findings = audit.audit_variant(built, setup, tree, exports=names, others=others)

@@ -5,8 +5,6 @@ A source that includes none of torch's headers gives the same object for every t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import shlex
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING
 from hatch_torch_ext import store as stores
 from hatch_torch_ext.base import process, uv
 from hatch_torch_ext.base.errors import ProcessError, ToolchainError
+from hatch_torch_ext.facts import content
 from hatch_torch_ext.remote import pipconfig, settings
 from hatch_torch_ext.toolchain import crosscompiler, cuda, tools
 from hatch_torch_ext.values import CompilerCache, CrossTarget, Tool, Toolchain
@@ -133,7 +132,7 @@ def _our_ccache(store: Store, report: Callable[[str], None]) -> Path | None:
     changes: dict[str, str | None] = {**settings.for_uv(environ), "UV_PYTHON": None, "UV_SYSTEM_PYTHON": None}
     names = (*settings.UV_INDEX_VARIABLES, settings.NO_INDEX)
     indexes = {name: changes.get(name) or environ.get(name) for name in names}
-    key = hashlib.sha256(json.dumps([REQUIREMENT, platform.machine(), indexes], sort_keys=True).encode()).hexdigest()
+    key = content.digest([REQUIREMENT, platform.machine(), indexes])
     if (item := store.finished("ccache", key)) is not None:
         return _program(item[0])
     if _is_missing(store, key):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hatch_torch_ext import store
 from hatch_torch_ext.base import locks, untrusted
 from hatch_torch_ext.base.errors import ConfigurationError, EntryError, TorchExtError, WheelError
-from hatch_torch_ext.facts import variables
+from hatch_torch_ext.facts import content, variables
 from hatch_torch_ext.user import builtcache
 
 if TYPE_CHECKING:
@@ -207,8 +206,6 @@ def _unpacked(request: Request, fallback: Fallback, project: Path) -> Path:
 
     Nothing is written into the package, and none of its links is followed.
     """
-    from hatch_torch_ext.facts import content
-
     for path, sha256 in fallback.files:
         source, target = request.root / "sources" / path, project / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +278,7 @@ def _key(request: Request, fallback: Fallback, prepared: PreparedEntry, tools: T
         "config": repr(prepared.config.archs),
         "by": __version__,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+    return content.digest(facts)[:32]
 
 
 def _name(distribution: str) -> str:
