@@ -442,6 +442,17 @@ def test_dates_that_archives_can_hold(project: Path) -> None:
         assert parse(project, environ={"SOURCE_DATE_EPOCH": text}) == parse(project)
 
 
+def test_a_nul_character(project: Path) -> None:
+    """A path or an argument with one is refused by name: the system takes neither."""
+    told = "must not contain a NUL character, which neither a path nor an argument can have"
+    text = 'source = "c\\u0000src"\nexclude = ["a", "b\\u0000"]\ncmake.define.X = "\\u0000"'
+    assert sorted(problems(project, text)) == [
+        f"Entry #2 of option `exclude` {HOOK} {told}",
+        f"Option `cmake.define.X` {HOOK} {told}",
+        f"Option `source` {HOOK} {told}",
+    ]
+
+
 def test_secrets_of_an_index_are_not_repeated(project: Path) -> None:
     """A message about an index never shows the address, which may hold a password."""
     for text in ("index-url = 'user:secret@host'", "extra-index-url = ['https://user:secret@host/{secret:secret}/{']"):

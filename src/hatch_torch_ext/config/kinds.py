@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hatch_torch_ext.config.options import Options, alternatives
+from hatch_torch_ext.config.options import NUL, Options, alternatives
 from hatch_torch_ext.facts import archs
 from hatch_torch_ext.facts.labels import MACHINES
 
@@ -88,6 +88,8 @@ def definition(value: object) -> str:
     """Return a CMake variable's value: ``ON`` or ``OFF`` for a boolean, ``a;b`` for an array."""
     if isinstance(value, bool):
         return "ON" if value else "OFF"
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError(NUL)
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, (list, tuple)) and not any(isinstance(part, (list, tuple)) for part in value):

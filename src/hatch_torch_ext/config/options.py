@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 HOOK = "for build hook `torch-ext`"
+NUL = "must not contain a NUL character, which neither a path nor an argument can have"
 
 Parsed = TypeVar("Parsed")
 
@@ -116,6 +117,8 @@ class Options:
             self.fault(name, "must be a string")
         elif not value.strip():
             self.fault(name, "must not be empty if defined")
+        elif "\0" in value:
+            self.fault(name, NUL)
         else:
             return value
         return None
@@ -143,6 +146,8 @@ class Options:
                 self.entry_fault(i, name, "must be a string")
             elif not entry.strip():
                 self.entry_fault(i, name, "must not be empty")
+            elif "\0" in entry:
+                self.entry_fault(i, name, NUL)
             else:
                 kept.append(entry)
         return tuple(kept)
