@@ -36,7 +36,7 @@ def test_it_is_green_at_once(
 
     A package with CUDA is tested with its CUDA variant under a CUDA torch, which needs no GPU for the CPU's kernels.
     """
-    fresh.create("my-ops", tmp_path, choices)
+    fresh.new("my-ops", tmp_path, choices).write()
     root = tmp_path / "my-ops"
     configured = root / "pyproject.toml"
     text = configured.read_text(encoding="utf-8")

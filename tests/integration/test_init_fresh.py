@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("choices", COMBINATIONS, ids=named)
 def test_every_combination_has_a_matrix_that_resolves(choices: Choices, tmp_path: Path) -> None:
     """Each is a whole project: hatch reads its matrix, and our configuration has no fault."""
-    fresh.create("my-ops", tmp_path, choices)
+    fresh.new("my-ops", tmp_path, choices).write()
     done = warm.run([sys.executable, "-m", "hatch_torch_ext", "matrix", "--json"], cwd=tmp_path / "my-ops", check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"selected": true') >= (2 if choices.cuda else 1)
@@ -33,7 +33,7 @@ def test_every_combination_has_a_matrix_that_resolves(choices: Choices, tmp_path
 @pytest.mark.parametrize("choices", [each for each in COMBINATIONS if each.cuda], ids=named)
 def test_entries_with_cuda_are_for_the_cuda_of_the_index(choices: Choices, tmp_path: Path) -> None:
     """A release is built for the CUDA that its wheel on the index is made with, by the compiler of that CUDA."""
-    fresh.create("my-ops", tmp_path, choices)
+    fresh.new("my-ops", tmp_path, choices).write()
     environment = tomlkit.parse((tmp_path / "my-ops" / "pyproject.toml").read_text(encoding="utf-8"))
     matrix = environment.unwrap()["tool"]["hatch"]["envs"]["matrix"]
     compilers = {
@@ -53,9 +53,9 @@ def test_entries_with_cuda_are_for_the_cuda_of_the_index(choices: Choices, tmp_p
 def test_names_that_are_none(name: str, tmp_path: Path) -> None:
     """Nothing is written for them; another is taken."""
     with pytest.raises(ConfigurationError):
-        fresh.create(name, tmp_path, Choices())
+        fresh.new(name, tmp_path, Choices()).write()
     assert list(tmp_path.iterdir()) == []
-    assert fresh.create("another", tmp_path, Choices())
+    assert fresh.new("another", tmp_path, Choices()).write()
 
 
 @pytest.mark.performs("choose another name", "run `init` without")

@@ -87,7 +87,7 @@ def test_what_a_new_package_is(tmp_path: Path) -> None:
     """Every file of the page's table is made, every option of it is one, and the name is that of the commands."""
     page = (DOCS / "new-package.md").read_text(encoding="utf-8")
     root = tmp_path / "point-ops"
-    made = {path.relative_to(root).as_posix() for path in fresh.create("point-ops", tmp_path, fresh.Choices())}
+    made = {path.relative_to(root).as_posix() for path in fresh.new("point-ops", tmp_path, fresh.Choices()).write()}
     named = re.findall(r"^\| `([^`]+)`(?:, `([^`]+)`)? \|", page.split("## What is where")[1], re.MULTILINE)
     for first, second in named:
         places = [first, f"{first.rpartition('/')[0]}/{second}"] if second else [first]
@@ -103,7 +103,7 @@ def test_what_a_new_package_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_operator_of_ones_own(tmp_path: Path, torch_cpu_python: Path) -> None:
     """The files of the page, in a new package: it is built, and the page's tests pass beside torch."""
-    fresh.create("point-ops", tmp_path, fresh.Choices())
+    fresh.new("point-ops", tmp_path, fresh.Choices()).write()
     root = tmp_path / "point-ops"
     (kernel,), (lines,) = blocks("own-operator.md", "cpp"), blocks("own-operator.md", "cmake")
     ops, tests = blocks("own-operator.md", "python")
@@ -139,7 +139,7 @@ def test_the_workflows_of_the_page(
     for page in ("ci.md", "scale.md"):
         shown = next(each for each in blocks(page, "console") if "ci init" in each)
         assert shown == f"$ hatch-torch-ext ci init\n{printed}", page
-    fresh.create("point-ops", tmp_path, fresh.Choices())
+    fresh.new("point-ops", tmp_path, fresh.Choices()).write()
     for place in printed.split():
         assert (tmp_path / place).read_bytes() == (tmp_path / "point-ops" / place).read_bytes()
     (workflow,) = blocks("ci.md", "yaml")

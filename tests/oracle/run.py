@@ -165,7 +165,8 @@ def main() -> int:
     at_hand = projects.EVERYWHERE - projects.lacking()
     drawn = projects.choices(options.count, seed=options.seed, at_hand=at_hand)
     if options.quick:
-        drawn = [choice for choice in projects.QUICK if not projects.lacking().intersection(choice.values())]
+        quick = [choice for choice in projects.QUICK if not projects.lacking().intersection(choice.values())]
+        drawn = quick[: options.count]
     numbers = set(map(int, options.numbers.split(","))) if options.numbers else set(range(1, len(drawn) + 1))
     wanted = {
         number: choice

@@ -139,6 +139,17 @@ class _Call:
     timeout: float | None
     typed: str
 
+    def start(self, *, stderr: int) -> subprocess.Popen[bytes]:
+        """Start the program without input; its output is read from pipes."""
+        return subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=self.cwd,
+            env=self.env,
+        )
+
 
 def run(
     command: Sequence[str | Path],
@@ -251,14 +262,7 @@ def _capture(call: _Call, *, given: str | None) -> Completed:
 
 def _bounded(call: _Call, *, limit: int) -> Completed:
     """Run a program that is ended when it prints more than ``limit`` bytes."""
-    with subprocess.Popen(
-        call.arguments,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=call.cwd,
-        env=call.env,
-    ) as running:
+    with call.start(stderr=subprocess.PIPE) as running:
         printed = {pipe: bytearray() for pipe in (running.stdout, running.stderr) if pipe is not None}
         try:
             _read(printed, call, limit)
@@ -302,14 +306,7 @@ def _logged(call: _Call, *, log: Path, line: Line | None) -> Completed:
         stream.write(f"$ {call.typed}\n".encode("utf-8", errors="replace"))
         stream.flush()
         start = stream.tell()
-        with subprocess.Popen(
-            call.arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=call.cwd,
-            env=call.env,
-        ) as running:
+        with call.start(stderr=subprocess.STDOUT) as running:
             try:
                 _tee(running, stream, kept, call.timeout)
             except subprocess.TimeoutExpired:

@@ -435,7 +435,7 @@ class TorchExtBuildHook(BuildHookInterface[Any]):
             if place in shipped and shipped[place].read_bytes() != file.source.read_bytes()
         ]
         if clashes:
-            raise ConfigurationError(*list(dict.fromkeys(clashes)))
+            raise ConfigurationError(*dict.fromkeys(clashes))
         included = {str(file.source): place for place, file in placed if place not in shipped}
         included[str(product.variants_module)] = f"{folder}/_variants.py"
         included[str(product.manifest)] = f"{folder}/{MANIFEST}"

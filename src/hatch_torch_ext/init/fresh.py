@@ -73,11 +73,6 @@ class NewPackage:
         return tuple(written)
 
 
-def create(name: str, folder: Path, choices: Choices) -> tuple[Path, ...]:
-    """Write the package ``name`` into ``folder``; return its files. Raises ``ConfigurationError`` as ``new`` does."""
-    return new(name, folder, choices).write()
-
-
 def new(name: str, folder: Path, choices: Choices) -> NewPackage:
     """Return the package ``name`` in ``folder``/``name``, of which nothing is written yet.
 

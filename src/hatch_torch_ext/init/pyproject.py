@@ -77,7 +77,7 @@ def render(contents: Contents) -> tuple[str, tuple[Note, ...]]:
     if from_tags:
         if options := scm_options(document, metadata)[0]:
             about["version"] = {**version, "raw-options": options}
-        if file := version_file(document, metadata):
+        if file := _file_of_scm(document, metadata):
             about["build"]["hooks"] = {"vcs": {"version-file": file}}
     elif contents.version_file is not None:
         path, template = contents.version_file
@@ -366,7 +366,7 @@ def scm_options(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> tup
     return {key: value for key, value in options.items() if key not in code}, code
 
 
-def version_file(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
+def _file_of_scm(document: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
     """Return the file that setuptools-scm writes the version to."""
     given = metadata.get("use_scm_version")
     tables = [document.get("tool", {}).get("setuptools_scm", {}), given if isinstance(given, dict) else {}]

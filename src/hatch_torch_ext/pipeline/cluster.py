@@ -137,9 +137,8 @@ class Cluster:
         try:
             client.wait_for_workers(1, timeout=FIRST_WORKER)
         except (TimeoutError, OSError) as error:
-            raise ConfigurationError(
-                f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s: add one, as in "
-                 f"`dask worker {self._address}`.") from error  # fmt: skip
+            why = f"The cluster at {self._address} got no worker in {FIRST_WORKER:.0f} s"
+            raise ConfigurationError(f"{why}: add one, as in `dask worker {self._address}`.") from error
         check_versions(client.get_versions()["workers"])
         check(client.run(_probe()))
         client.register_plugin(_one_at_a_time(), name=RESOURCE)

@@ -77,8 +77,11 @@ class Inputs:
         texts = [project.text(Path(path)) for path in of_cmake]
         self._variables = sorted(set(variables.of_cmake(texts)))
         asks = any(map(_ASKS_GIT.search, texts))
-        self._revision, self.note = _revision(config.source) if asks else (None, None)
-        """The latter is for the author if the CMake files ask git, which answers nothing of a repository."""
+        self._revision: str | None = None
+        self.note: str | None = None
+        """For the author, if the CMake files ask git, which answers nothing of a repository."""
+        if asks:
+            self._revision, self.note = _revision(config.source)
         self._of: dict[str, EntryInputs] = {}
 
     def of(self, task: Task) -> EntryInputs:
