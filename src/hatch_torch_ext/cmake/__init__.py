@@ -62,28 +62,7 @@ def build(
     )
     with slots.turn() as turn:
         reply = _compiled(run, turn)
-
-    files = buildfolder.contents(setup.prefix)
-    if not files:
-        raise CompileError(entry.name, failures.nothing_installed(setup, reply))
-    roots = (config.root, config.source)
-    for project, places in replies.of_dependencies(reply, setup.prefix, roots=roots, build=setup.build).items():
-        report(
-            f"the install rules of {project}, which the project brings in, put {escape.few(places)} into "
-            "the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"
-        )
-    return InstallTree(
-        prefix=setup.prefix,
-        files=files,
-        log=setup.log,
-        compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
-        gpu_compiler=reply.compilers.get("CUDA"),
-        flags=replies.flags(reply, rename=package.mapped(setup)),
-        archives=replies.archives(reply),
-        build_dirs=tuple(
-            sorted({config.root, config.source, setup.folder, setup.environment.prefix, setup.sdk.prefix})
-        ),
-    )
+    return _install_tree(run, reply)
 
 
 def _compiled(run: _Runner, turn: Turn) -> replies.Reply:
@@ -237,6 +216,32 @@ def _run_path(run: _Runner) -> dict[str, str]:
     ours = (run.setup.build / buildfolder.RUN_PATH).read_text(encoding="utf-8", errors="surrogateescape")
     given = run.env.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
     return {"LD_LIBRARY_PATH": ":".join(filter(None, [ours, given]))} if ours else {}
+
+
+def _install_tree(run: _Runner, reply: replies.Reply) -> InstallTree:
+    """Return what was installed, and report what other projects put into it."""
+    setup, config = run.setup, run.setup.config
+    files = buildfolder.contents(setup.prefix)
+    if not files:
+        raise CompileError(setup.entry.name, failures.nothing_installed(setup, reply))
+    roots = (config.root, config.source)
+    for project, places in replies.of_dependencies(reply, setup.prefix, roots=roots, build=setup.build).items():
+        run.report(
+            f"the install rules of {project}, which the project brings in, put {escape.few(places)} into "
+            "the wheel. EXCLUDE_FROM_ALL in FetchContent_Declare (CMake 3.28) or add_subdirectory leaves them out"
+        )
+    return InstallTree(
+        prefix=setup.prefix,
+        files=files,
+        log=setup.log,
+        compiler=reply.compilers.get("CXX") or reply.compilers.get("C") or "none",
+        gpu_compiler=reply.compilers.get("CUDA"),
+        flags=replies.flags(reply, rename=package.mapped(setup)),
+        archives=replies.archives(reply),
+        build_dirs=tuple(
+            sorted({config.root, config.source, setup.folder, setup.environment.prefix, setup.sdk.prefix})
+        ),
+    )
 
 
 def _reply(setup: Setup) -> replies.Reply:
