@@ -1,7 +1,7 @@
-"""A Python with torch imported, of which each program is a fork: torch's import is two seconds of processor time.
+"""A Python with modules imported, of which each program is a fork: torch's import is two seconds of processor time.
 
-Only for programs to which it makes no difference that torch is imported before them. As a program, run by the Python
-with torch, this file is the server: it forks a child for each line of its input.
+Only for programs to which it makes no difference that the modules are imported before them. As a program, run by that
+Python with the modules' names, this file is the server: it forks a child for each line of its input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def environ() -> dict[str, str]:
@@ -31,8 +31,8 @@ def environ() -> dict[str, str]:
 class Forks:
     """The server; it starts with the first program and ends with ``close``. ``seconds`` are its children's."""
 
-    def __init__(self, python: Path) -> None:
-        self._command: list[str | Path] = [python, "-P", __file__]
+    def __init__(self, python: Path, imported: Sequence[str] = ("torch",)) -> None:
+        self._command: list[str | Path] = [python, "-P", __file__, *imported]
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self.seconds = 0.0
@@ -40,14 +40,14 @@ class Forks:
     def run(
         self, *arguments: str | Path, cwd: Path | None = None, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str, str]:
-        """Return the exit status, the output and the errors of ``python ARGUMENTS``: ``-c`` and a text, or a file.
+        """Return the exit status, the output and the errors of ``python ARGUMENTS``: ``-c``, ``-m`` or a file.
 
-        ``variables`` are added to the environment; of Python's own, only PYTHONPATH has an effect.
+        ``variables`` are its environment in place of ``environ()``; of Python's own, only PYTHONPATH has an effect.
         """
         request = {
             "arguments": list(map(str, arguments)),
             "cwd": str(cwd or Path.cwd()),
-            "environ": {**environ(), **(variables or {})},
+            "environ": environ() if variables is None else dict(variables),
         }
         with self._lock:
             if self._process is None:
@@ -79,23 +79,30 @@ def become(request: dict[str, Any]) -> None:
         sys.argv, program = ["-c", *rest[1:]], compile(rest[0], "<string>", "exec")
         sys.path[:0] = ["", *searched]
         exec(program, sys.modules["__main__"].__dict__)  # noqa: S102 -- a test's own text
+    elif first == "-m":
+        sys.argv = rest
+        sys.path[:0] = [request["cwd"], *searched]
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = request["arguments"]
         sys.path[:0] = [str(Path(first).parent), *searched]
         runpy.run_path(first, run_name="__main__")
 
 
-def serve() -> None:
-    """Import torch; then fork a child for each line of the input, and write its status, output, errors, and seconds."""
-    importlib.import_module("torch")
+def serve(imported: Sequence[str]) -> None:
+    """Import; then fork a child for each line of the input, and write its status, output, errors, and seconds."""
+    gc.disable()  # while torch is imported: 0.3 s
+    for module in imported:
+        importlib.import_module(module)
+    gc.freeze()  # Python would look through all of torch's objects when a child ends: 0.4 s
+    gc.enable()
     for line in sys.stdin:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        with Path(os.devnull).open() as none, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             child = os.fork()
             if child == 0:
-                os.dup2(output.fileno(), 1)
-                os.dup2(errors.fileno(), 2)
+                for number, file in enumerate((none, output, errors)):
+                    os.dup2(file.fileno(), number)
                 become(json.loads(line))
-                gc.freeze()  # Python would look through all of torch's objects when it ends: 0.4 s
                 return  # and ends as any Python does
             _, status, used = os.wait4(child, 0)
             texts = []
@@ -108,5 +115,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # while torch is imported: another 0.3 s
-    serve()
+    serve(sys.argv[1:])

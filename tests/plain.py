@@ -92,11 +92,11 @@ class Project:
         command = [sys.executable, "-m", "hatch_torch_ext", *arguments]
         return warm.run(command, cwd=self.root, env_changes={**self.environ, **environ}, check=False)
 
-    def started(self, **environ: str) -> subprocess.Popen[str]:
+    def started(self, out: str = "dist", **environ: str) -> subprocess.Popen[str]:
         """Start a build in a session of its own."""
         env = {**os.environ, **{name: value for name, value in self.environ.items() if value is not None}, **environ}
         return subprocess.Popen(
-            COMMAND,
+            [*COMMAND, "-d", out],
             cwd=self.root,
             env=env,
             start_new_session=True,

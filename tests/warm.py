@@ -7,15 +7,12 @@ imports happened. What a new interpreter would read at its start (``PYTHON…``,
 from __future__ import annotations
 
 import atexit
-import contextlib
-import multiprocessing
 import os
-import runpy
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forks import Forks
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError
 
@@ -28,9 +25,8 @@ FORKED = ("hatchling", "hatch_torch_ext")
 """The programs (``python -m NAME``) that are run so."""
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "COVERAGE")
 """Beginnings of the variables that an interpreter reads before any module."""
-TESTS = Path(__file__).resolve().parent
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([*IMPORTED, __name__])
+_SERVER = Forks(Path(sys.executable), IMPORTED)
+atexit.register(_SERVER.close)
 
 
 def run(
@@ -47,38 +43,8 @@ def run(
     if not ours or any(name.startswith(AT_START) for name in changes):
         return process.run(command, cwd=cwd, env_changes=env_changes, check=check)
     environ = {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
-    with tempfile.TemporaryDirectory() as folder:
-        outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
-        started = _SERVER.Process(target=_program, args=(arguments[2:], cwd or Path.cwd(), environ, outputs))
-        started.start()
-        started.join()
-        stdout, stderr = (path.read_text(encoding="utf-8", errors="replace") for path in outputs)
-    status = started.exitcode
-    started.close()
-    assert status is not None
+    status, stdout, stderr = _SERVER.run(*arguments[1:], cwd=cwd, variables=environ)
     if check and status:
         typed = process.command_line(arguments, env_changes)
         raise ProcessError(f"`{typed}` failed with exit status {status}", returncode=status, output=stdout + stderr)
     return process.Completed(command=arguments, returncode=status, stdout=stdout, stderr=stderr)
-
-
-def _program(arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], outputs: Sequence[Path]) -> None:
-    """Be ``python -m`` with these arguments; ends the process."""
-    for number, path in enumerate(outputs, start=1):
-        with path.open("wb") as stream:
-            os.dup2(stream.fileno(), number)
-    os.environ.clear()
-    os.environ.update(environ)
-    os.chdir(cwd)
-    tempfile.tempdir = None
-    sys.path[:] = [str(cwd), *(place for place in sys.path if place and Path(place) != TESTS)]
-    sys.argv = list(arguments)
-    with contextlib.ExitStack() as streams:
-        sys.stdout = streams.enter_context(os.fdopen(1, "w", encoding="utf-8", closefd=False))
-        sys.stderr = streams.enter_context(
-            os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-        )
-        try:
-            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-        finally:
-            atexit._run_exitfuncs()

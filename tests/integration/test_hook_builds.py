@@ -10,7 +10,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import threading
 import time
 import zipfile
 from pathlib import Path
@@ -416,11 +415,9 @@ def test_interrupted_by_hand(project: Project) -> None:
 
 def test_two_builds_at_once_in_one_project(project: Project, reference: str) -> None:
     """The second waits for the first; both wheels are whole and the same."""
-    threads = [threading.Thread(target=project.build, args=(f"dist/{name}",)) for name in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for started in [project.started(f"dist/{name}") for name in ("a", "b")]:
+        output, _ = started.communicate(timeout=120)
+        assert started.returncode == 0, output
     assert {project.digest("dist/a"), project.digest("dist/b")} == {reference}
 
 
@@ -544,7 +541,7 @@ def test_a_package_in_a_folder_that_hatchling_knows(project: Project) -> None:
 
 
 def test_python_files_that_cmake_installs_as_the_package(project: Project) -> None:
-    """They lie in `python`, and CMake calls them `my_pkg`: a wheel has them, told to hatchling as well or not."""
+    """They are in `python`, and CMake calls them `my_pkg`: a wheel has them, named to hatchling as well or not."""
     (project.root / "src" / "my_pkg").rename(project.root / "python")
     (project.root / "python" / "extra.py").write_text("x = 1\n", encoding="utf-8")
     cmake = project.root / "csrc" / "CMakeLists.txt"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import loaders
-from forks import Forks
+from forks import Forks, environ
 from hatch_torch_ext import elf
 from hatch_torch_ext.facts import content, registered
 from hatch_torch_ext.facts.variant import BuildRecord, FileKind, Variant, VariantFile
@@ -113,7 +113,7 @@ class Torch:
 
     def after_torch(self, program: str, *arguments: str) -> str:
         """Run a text that imports torch before all else, and return what it prints."""
-        variables = {"PYTHONPATH": str(self.site)}
+        variables = {**environ(), "PYTHONPATH": str(self.site)}
         status, output, errors = self.forks.run("-c", program, *arguments, cwd=self.site.parent, variables=variables)
         assert status == 0, output + errors
         return output
@@ -708,7 +708,7 @@ def test_a_frozen_program_without_the_package_s_files_is_explained(
 ) -> None:
     """pyinstaller#7803: PyInstaller took only the Python files, of which help.py is none; the remedy takes all.
 
-    Its `--collect-all` takes no Python module from a folder that is no package, so it is not the remedy.
+    Its `--collect-all` takes no Python module from a folder that is not a package, so it is not the remedy.
     """
     install(torch.site, "my_pkg", binaries / "libops.so", binaries / "_C.so")
     program = Torch(torch.python, tmp_path / "program", torch.forks)
