@@ -140,20 +140,17 @@ def test_cut_at_every_byte(tmp_path: Path) -> None:
             read(tmp_path, data[:end])
 
 
-@pytest.mark.parametrize(
-    "tags",
-    [
-        ((4, VERSYM + 0x90),),
-        ((1, 0xFFFFFFFF),),
-        ((1, 2**63),),
-        ((0x6FFFFFFE, 2**64 - 1),),
-        ((6, SIZE - 8),),
-    ],
-)
-def test_tables_that_lead_outside(tmp_path: Path, tags: tuple[tuple[int, int], ...]) -> None:
-    """A second tag of a kind does not hide the first, and one that leads outside is an error, not a traceback."""
-    with contextlib.suppress(ElfError):
-        read(tmp_path, image(tags=tags))
+@pytest.mark.parametrize("tag", [(4, VERSYM + 0x90), (0x6FFFFFFE, 2**64 - 1), (6, SIZE - 8)])
+def test_a_second_table_does_not_hide_the_first(tmp_path: Path, tag: tuple[int, int]) -> None:
+    """The first of a kind counts: the second may lead outside."""
+    assert read(tmp_path, image(tags=(tag,))) == read(tmp_path, image())
+
+
+@pytest.mark.parametrize("at", [0xFFFFFFFF, 2**63])
+def test_names_that_lead_outside(tmp_path: Path, at: int) -> None:
+    """They are an error with its reason, not a traceback."""
+    with pytest.raises(ElfError, match="a NEEDED name has no end inside its string table"):
+        read(tmp_path, image(tags=((1, at),)))
 
 
 def test_huge_counts_and_cycles_end(tmp_path: Path) -> None:
@@ -169,8 +166,7 @@ def test_huge_counts_and_cycles_end(tmp_path: Path) -> None:
     for data in (many, sections):
         with pytest.raises(ElfError):
             read(tmp_path, bytes(data))
-    with contextlib.suppress(ElfError):
-        read(tmp_path, bytes(circle))
+    assert len(read(tmp_path, bytes(circle)).version_needs) == 1
 
 
 def test_names_cannot_eat_the_memory(tmp_path: Path) -> None:
