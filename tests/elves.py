@@ -41,7 +41,7 @@ def shared_object(
 ) -> bytes:
     """Return a 64-bit little-endian shared object; ``versions`` is its .gnu.version_r, ``data`` follows all tables.
 
-    ``constructor`` is the code of one, whose address is in a relocation alone.
+    ``constructor`` is the code of one, whose address is only in a relocation.
 
     An undefined name may require one of the ``versions``, as in ``memcpy@GLIBC_2.14``. The file has no sections, so a
     reader must use the program headers, as the dynamic linker does.

@@ -1,7 +1,7 @@
 """What the messages of the sources say to do where no test does it.
 
 A test that does what messages say is marked ``@pytest.mark.performs("words of one", …)``. ``TOLD`` maps a reason why
-no test performs a remedy to words of such messages: there, the words alone are tested. ``NO_REMEDIES`` are of code,
+no test performs a remedy to words of such messages: there, only the words are tested. ``NO_REMEDIES`` are of code,
 in which verbs stand too. ``unit/test_remedies.py`` holds all of them against the sources.
 """
 

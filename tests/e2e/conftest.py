@@ -63,7 +63,7 @@ def copy_example(target: Path) -> Path:
 
 
 def exact_matrix(root: Path, *releases: str) -> None:
-    """Give the example in ``root`` a matrix of exact variants alone."""
+    """Give the example in ``root`` a matrix of exact variants only."""
     config = root / "hatch.toml"
     text = config.read_text(encoding="utf-8")
     before, start, rest = text.partition("[[envs.matrix.matrix]]")

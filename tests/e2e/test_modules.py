@@ -61,7 +61,7 @@ def modules_wheel(once: Once, store: Path) -> Path:
         root = folder / "project"
         shutil.copytree(PROJECT / "tests/packages/modules", root)
         pythons = f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        # Both from the index: a CPU build of torch for one of them alone would make other bytes of the library.
+        # Both from the index: a CPU build of torch for only one of them would make other bytes of the library.
         build(root, folder / "dist", store, PATH=pythons, PIP_FIND_LINKS="")
 
     (wheel,) = (once("modules_wheel", make) / "dist").glob("*.whl")

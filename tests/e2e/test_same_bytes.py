@@ -39,7 +39,7 @@ def build(root: Path, *, mask: str = "022", **environ: str | None) -> Path:
         project = root / "pyproject.toml"
         project.write_text(project.read_text().replace('debug-symbols = "keep"', 'debug-symbols = "strip"'))
     dist = root / "dist"
-    # Where torch comes from may stand in pip's own files alone, which another home does not have.
+    # Where torch comes from may be only in pip's own files, which another home does not have.
     installer = {name: value for name, value in pipconfig.variables(os.environ).items() if name not in os.environ}
     process.run(
         [sys.executable, "-c", HATCHLING, mask, "build", "-t", "wheel", "-d", dist],

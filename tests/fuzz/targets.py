@@ -1,4 +1,4 @@
-"""What is fuzzed: readers of bytes that others wrote. Each takes any bytes and may end in its own errors alone."""
+"""What is fuzzed: readers of bytes that others wrote. Each takes any bytes and may end only in its own errors."""
 
 from __future__ import annotations
 

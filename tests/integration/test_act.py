@@ -145,7 +145,7 @@ class Hub:
         return options
 
     def programs(self) -> None:
-        """Put Python and our programs on the PATH of the jobs, and a `gh` that writes down what it is told."""
+        """Put Python and our programs on the PATH of the jobs, and a `gh` that writes down its arguments."""
         bin_folder = self.folder / "bin"
         for name in ("python", "python3.11"):
             (bin_folder / name).write_text(

@@ -105,7 +105,7 @@ def test_the_lines_that_link_a_cuda_library(toolkit: Path, tmp_path: Path) -> No
     [("ncclAllReduce", "libnccl.so.2"), ("cudnnCreate", "libcudnn.so.9"), ("cusparseLtInit", "libcusparseLt.so.0")],
 )
 def test_the_line_for_a_library_without_a_target_of_cmake(function: str, soname: str, tmp_path: Path) -> None:
-    """CASE 41: NCCL, cuDNN and cuSPARSELt are no part of the toolkit; CMake finds them where the toolchain looks."""
+    """CASE 41: NCCL, cuDNN and cuSPARSELt do not belong to the toolkit; CMake finds them where the toolchain looks."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "sum.c").write_text(f"int {function}(void); int sum(void) {{ return {function}(); }}")
@@ -525,7 +525,7 @@ def test_paths_to_libraries(entry: str, site: Site) -> None:
 
 @pytest.mark.performs("ook's repair does so.")
 def test_what_the_repair_leaves_out(site: Site) -> None:
-    """Libraries of torch, CUDA, OpenMP and the process lie in the install tree: in the variant there is no finding."""
+    """Libraries of torch, CUDA, OpenMP and the process are in the install tree: in the variant there is no finding."""
     names = ("libc10.so", "libcudart-d0da41ae.so.12", "libgomp.so.1", "libX11.so.6", "libtcmalloc.so.4")
     there = [site.add(name, "", options=["-s"]) for name in names]
     site.add("libops.so", TORCH_CALL, options=["-s"])

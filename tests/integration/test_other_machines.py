@@ -96,7 +96,7 @@ def test_names_of_glibc_are_asked_of_the_files_machine(arm64: Path, tmp_path: Pa
             needed=("libc.so.6",),
             soname="libops.so",
             versions={"libc.so.6": ("GLIBC_2.17",)},
-            # arch_prctl is x86-64's alone, __libc_single_threaded of 2.32.
+            # only x86-64 has arch_prctl, __libc_single_threaded of 2.32.
             undefined=("strlen@GLIBC_2.17", "pow", "arch_prctl", "__libc_single_threaded", "launch_kernel"),
         )
     )

@@ -105,7 +105,7 @@ def test_a_plugin_that_others_link_keeps_its_name(site: Site) -> None:
 
 
 def test_files_tied_together_stay_together_when_variants_share(site: Site) -> None:
-    """Equal bytes of two variants lie once in shared/, but not those that find each other by their places."""
+    """Equal bytes of two variants are once in shared/, but not those that find each other by their places."""
     site.add("libplugin.so", "int answer(void) { return 42; }")
     site.add("libops.so", OPENER.format(name="libplugin.so"), options=["-Wl,-rpath,$ORIGIN"])
     site.add("plain/libplain.so", "int f(void) { return 1; }")

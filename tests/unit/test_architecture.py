@@ -188,10 +188,10 @@ def test_supplies_stand_on_each_other_one_way() -> None:
 
 
 def test_facts_stand_alone() -> None:
-    """What several stages know depends on the ground alone; among the facts, labels are made of releases.
+    """What several stages know depends only on the ground; among the facts, labels are made of releases.
 
     What a file registers is read window by window, and depends on the release; which torch a function is there since is
-    a line of releases. Sources lie in the folder of the variants.
+    a line of releases. Sources are in the folder of the variants.
     """
     assert rooms_of("facts") == set()
     within = {
@@ -277,7 +277,7 @@ def uses(module: str) -> set[str]:
             id="hatchling",
         ),
         pytest.param({"httpx"}, {"remote.http"}, id="network"),
-        pytest.param({"json.load", "json.loads"}, {"facts.policy", "facts.releases"}, id="json"),  # own tables alone
+        pytest.param({"json.load", "json.loads"}, {"facts.policy", "facts.releases"}, id="json"),  # only own tables
     ],
 )
 def test_only_some_may(names: set[str], allowed: set[str]) -> None:
@@ -325,7 +325,7 @@ def passed_on(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def backends_known(module: str) -> Iterator[str]:
-    """Yield what a module says of one backend: names, and texts that are no sentences."""
+    """Yield what a module says of one backend: names, and texts that are not sentences."""
     passed = {id(node) for node in passed_on(parsed(module))}
     for node in ast.walk(parsed(module)):
         if id(node) in passed:

@@ -113,7 +113,7 @@ def record(torch: str = "2.8.0+cu128", flags: str = "") -> BuildRecord:
 
 @pytest.mark.parametrize("flag", ["-march=native", "-mcpu=native", "-Xcompiler=-O3,-march=native"])
 def test_compiled_for_the_processor_of_the_builder(flag: str, make: Making) -> None:
-    """The flags of a build tell it; `-mtune`, or a processor that the author names, is no such thing."""
+    """The flags of a build tell it; `-mtune`, or a processor that the author names, does not count."""
     word = flag.rpartition(",")[2]
     assert make.one(facts={"build": record(flags=f"-O3 {flag} -DX")}) == [
         ("this-processor", f"a CXX is compiled with {word}, for the processor of the machine that built it")
@@ -140,7 +140,7 @@ def test_compiled_against_a_pre_release(version: str, make: Making) -> None:
     ],
 )
 def test_paths_that_are_no_build_paths(data: bytes, facts: dict[str, Any], make: Making) -> None:
-    """Names that a program uses are no paths of sources; if the build's folders are known, only those count."""
+    """Names that a program uses are not paths of sources; if the build's folders are known, only those count."""
     assert make.one(data=data, facts=facts) == []
 
 

@@ -24,7 +24,7 @@ LONG = "a_source_with_a_name.cpp.o"
 
 @pytest.fixture
 def core(tmp_path: Path) -> Path:
-    """Return a static library in which one of three members registers, and one is no object file."""
+    """Return a static library in which one of three members registers, and one is not an object file."""
     members = {
         "glue.cpp.o": elves.object_file(undefined=("puts",)),
         LONG: elves.object_file(undefined=("puts", *REGISTERS), data=NAMED),
@@ -46,7 +46,7 @@ def found(core: Path, *binaries: AuditedBinary, linked_by: str = "libops.so") ->
 
 
 def test_what_each_member_needs(core: Path) -> None:
-    """Names of any length; of ``-flto`` too; of what is no object file, nothing; what is cut off ends early."""
+    """Names of any length; of ``-flto`` too; of what is not an object file, nothing; what is cut off ends early."""
     members = dict(image.undefined_of_members(core))
     lto = {"lto.o": {"puts", "weak"}, "bitcode.o": {"puts", "\N{SNOWMAN}" * 99}, "neither.o": set()}
     assert members == {"glue.cpp.o": {"puts"}, LONG: {"puts", *REGISTERS}, **lto}

@@ -26,7 +26,7 @@ from workbench import Fixed
     ],
 )
 def test_threads_of_nvcc_are_reported(flags: str, word: str | None) -> None:
-    """They multiply what a job takes, unseen by the pool; a C++ target's flags are no matter of nvcc's."""
+    """They multiply what a job takes, unseen by the pool; a C++ target's flags do not concern nvcc."""
     said = ninja.threads([("ops CXX", "--threads 9"), ("ops CUDA", flags)])
     assert said is None if word is None else f"nvcc is called with {word}" in (said or "")
     if word is not None:

@@ -87,7 +87,7 @@ def told(found: Comparison, verdict: str) -> list[tuple[str, str]]:
 
 
 def test_a_wheel_of_ours_beside_one_of_setuptools(tmp_path: Path) -> None:
-    """The same project loses nothing: a module is found by its name, generated files are no news."""
+    """The same project loses nothing: a module is found by its name, generated files are not reported."""
     found = compare.compare(setuptools_wheel(tmp_path / "old"), our_wheel(tmp_path / "new"))
     assert told(found, "lost") == []
     assert [message for topic, message in told(found, "new") if topic == "module"] == [

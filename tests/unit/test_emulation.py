@@ -30,7 +30,7 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(machines, "BINFMT", tmp_path)
-    found = machines._has_linker  # the system's own cross libraries are no part of the test
+    found = machines._has_linker  # the system's own cross libraries do not belong to the test
     monkeypatch.setattr(machines, "_has_linker", lambda root: root.is_relative_to(tmp_path) and found(root))
 
 

@@ -116,7 +116,7 @@ def test_source_that_the_sdist_lacks(project: Path) -> None:
 
 
 def test_source_outside_the_project(tmp_path: Path, project: Path) -> None:
-    """CMakeLists.txt may lie beside the project, as where Python is one part of a larger source tree."""
+    """CMakeLists.txt may be beside the project, as where Python is one part of a larger source tree."""
     root = project / "python"
     root.mkdir()
     assert config._source(Options(raw={"source": "../csrc"}, problems=[]), root) == tmp_path / "csrc"

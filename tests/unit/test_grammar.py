@@ -136,7 +136,7 @@ def test_definitions(value: object, expected: str) -> None:
 
 @pytest.mark.parametrize("value", [[["a"]], {"a": 1}, None, [None]])
 def test_what_cmake_has_no_word_for(value: object) -> None:
-    """Tables and arrays of arrays are no values of a CMake variable."""
+    """Tables and arrays of arrays cannot be values of a CMake variable."""
     with pytest.raises(ValueError, match="must be") as caught:
         kinds.definition(value)
     assert str(caught.value) == "must be a string, a boolean, a number, or an array of these"

@@ -16,7 +16,7 @@ VARIABLES = ("HATCH_CONFIG", "HATCH_DATA_DIR", "HATCH_TORCH_EXT_CACHE", "UV_CACH
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the HOME of this process; temporary files lie beside it."""
+    """Return the HOME of this process; temporary files are beside it."""
     for name in (*VARIABLES, "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, "")  # so that what is set is taken away again
         monkeypatch.delenv(name)

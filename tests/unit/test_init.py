@@ -904,7 +904,7 @@ def packed(root: Path, installed: dict[str, str], *files: str, **tables: Any) ->
 
 
 def test_hatchling_packs_what_setuptools_packs(tmp_path: Path) -> None:
-    """Folders and kinds of files that it does not pack are left out, files that lie elsewhere brought to their place.
+    """Folders and kinds of files that it does not pack are left out, files from elsewhere brought to their place.
 
     What git ignores and setuptools packs is an artifact.
     """
@@ -948,7 +948,7 @@ def test_what_setuptools_adds_to_the_metadata(tmp_path: Path) -> None:
 
 
 def test_text_of_others_stays_text_in_cmake(tmp_path: Path) -> None:
-    """Quotes, lines, variables and brackets in what setup.py declares are no commands of CMake."""
+    """Quotes, lines, variables and brackets in what setup.py declares do not become commands of CMake."""
     said = extension(
         include_dirs=('inc"x', 'a\n)\nmessage(FATAL_ERROR "no")', "${HOME}"),
         macros=(("A", "1;2"),),
@@ -1020,7 +1020,7 @@ if not HAS_X:
 
 
 def test_a_loop_that_opens_libraries_goes_whole(tmp_path: Path) -> None:
-    """`os.path` is no use of the loop's own `path`; a module that takes `here` from the package is one of `here`."""
+    """`os.path` does not use the loop's own `path`; a module that takes `here` from the package is one of `here`."""
     loop = "for {0} in glob.glob(os.path.join('x', '*.so')):\n    torch.ops.load_library({0})\n"
     text = f"import glob, os, torch\n\n{loop.format('path')}{loop.format('here')}"
     disk.write(tmp_path, {"pkg/__init__.py": text, "pkg/b.py": "import pkg\n\nprint(pkg.here)\n"})

@@ -24,7 +24,7 @@ project(${SKBUILD_PROJECT_NAME} VERSION ${SKBUILD_PROJECT_VERSION} LANGUAGES CXX
 set(TARGET _ops)
 find_package(pybind11 CONFIG REQUIRED)
 find_package(Torch CONFIG REQUIRED)
-pybind11_add_module(${TARGET} cxx/a.cpp)  # install(TARGETS is no command in a comment
+pybind11_add_module(${TARGET} cxx/a.cpp)  # install(TARGETS in a comment is not a command
 """
 PYPROJECT = """\
 [build-system]

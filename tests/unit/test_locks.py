@@ -114,7 +114,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_shared(tmp_path: Path) -> None:
-    """Several use one thing; who wants it alone does not get it."""
+    """While several use one thing, nobody gets it for himself."""
     first, second = locks.take(tmp_path, shared=True), locks.take(tmp_path, shared=True)
     assert first is not None
     assert second is not None

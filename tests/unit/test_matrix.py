@@ -355,7 +355,7 @@ def test_labels_are_compared_by_meaning() -> None:
 
 
 def test_machine_tells_entries_apart() -> None:
-    """Entries for two machines are no collision; one without the variable is that of the machine that builds."""
+    """Entries for two machines do not collide; one without the variable is that of the machine that builds."""
     found = entries("2.8-x86_64", "2.8-aarch64", torch=[], machine=[])
     assert [entry.machine for entry in matrix.select(found)] == ["x86_64", "aarch64"]
     assert names(matrix.select(found, only=["torch2.8_*_aarch64"])) == ["2.8-aarch64"]

@@ -135,7 +135,7 @@ def test_a_wheel_is_cut_by_backend(fat: Path, tmp_path: Path) -> None:
 
 
 def test_installers_of_today_pass_over_variant_wheels(fat: Path, tmp_path: Path) -> None:
-    """Their names are no names for packaging, so that pip takes the plain wheel."""
+    """The package packaging does not accept their names, so that pip takes the plain wheel."""
     for _, wheel in variantwheels.cut(fat, out=tmp_path / "out").wheels:
         with pytest.raises(InvalidWheelFilename):
             parse_wheel_filename(wheel.name)

@@ -23,7 +23,7 @@ _VERBS = (
 _VERB = f"{_VERBS}|{'|'.join(verb.capitalize() for verb in _VERBS.split('|'))}"
 _REMEDY = re.compile(rf"(?:^|[.;:,] |, or | or |\(|, and | and )(?:{_VERB})\b")
 SHORTEST = 12
-"""Shorter texts, and those of one word, are no sentences."""
+"""Shorter texts, and those of one word, are not sentences."""
 
 
 def messages(path: Path) -> Iterator[str]:

@@ -111,7 +111,7 @@ def test_two_files_of_one_name() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"PK", b"<html>" * 100, bytes(100_000), b"PK\x05\x06" + b"\xff" * 18])
 def test_not_an_archive(data: bytes) -> None:
-    """Bytes that are no archive give the one error, not a traceback of a reader."""
+    """Bytes that are not an archive give the one error, not a traceback of a reader."""
     with pytest.raises(archive.ArchiveError, match="it is not a zip archive"):
         archive.directory(Bytes(data))
 

@@ -74,7 +74,7 @@ def test_the_wheel_is_the_one_that_uv_installs(rests: list[str], scope: Scope, t
 def test_a_resolution_is_used_again_by_every_front_end(
     scope: Scope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`uv build` names the project's folder in a variable of its own, which is no setting."""
+    """`uv build` names the project's folder in a variable of its own, which is not a setting."""
     add_wheel(tmp_path / "wheels", "py3-none-any")
     first = resolve.wheels(scope, ["torch==2.10.*"], dependencies=False)
     monkeypatch.setenv("HATCH_UV", str(tmp_path / "missing"))  # uv is not run again

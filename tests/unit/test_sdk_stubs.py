@@ -66,7 +66,7 @@ def test_exports_are_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(10), b"no library" * 50])
 def test_unreadable(tmp_path: Path, content: bytes) -> None:
-    """Bytes that are no shared object give the one error."""
+    """Bytes that are not a shared object give the one error."""
     file = tmp_path / "lib.so"
     file.write_bytes(content)
     with pytest.raises(exports.UnreadableError, match="is not a shared object that can be read"):

@@ -253,7 +253,7 @@ def test_a_moved_store_is_still_valid(tmp_path: Path) -> None:
 
 
 def test_an_item_without_a_seal_is_refused(tmp_path: Path) -> None:
-    """A seal that is gone, or damaged in any way, is no proof."""
+    """A seal that is gone, or damaged in any way, proves nothing."""
     kept = store.open_store(tmp_path)
     for text in (
         None,

@@ -78,7 +78,7 @@ _IN_ALL_HEADERS = "ATen/core/TensorBody.h"
 _HEADERS = ("c10/util/*.h", "c10/core/*.h", "torch/*.h", "ATen/core/**/*.h", "**/*.h*")
 """Headers, those first that declare most of what a library needs: all of torch's are 9,000 files."""
 _declared: dict[bytes, str] = {}
-"""Names, and a header of torch in which each stood."""
+"""Names, and a header of torch in which each was."""
 
 NAMES_NOTHING = frozenset({"libtorch.so", "libshm.so"})
 """Libraries of torch that only load others, or of which no extension uses a symbol."""
@@ -193,7 +193,7 @@ def _exported(binary: AuditedBinary, needed: list[str], subject: Subject) -> Ite
 
 
 def _headers(folder: Path, names: Sequence[bytes]) -> Iterator[Path]:
-    """Yield torch's headers, those first in which ``names`` stood for other releases."""
+    """Yield torch's headers, those first in which ``names`` were in other releases."""
     for place in dict.fromkeys(_declared[name] for name in names if name in _declared):
         if (header := folder / place).is_file():
             yield header

@@ -361,7 +361,7 @@ def nothing_installed(setup: Setup, reply: Reply) -> str:
 
 
 def beside_the_package(installed: Iterable[str], package: str) -> str | None:
-    """Return what is said of Python files that CMake installs into site-packages, but not into the package."""
+    """Return the note on Python files that CMake installs into site-packages, but not into the package."""
     folder = f"{package.replace('.', '/')}/"
     places = filter(None, map(project.below_site, installed))
     beside = sorted(place for place in places if place.endswith(".py") and not place.startswith(folder))

@@ -210,7 +210,7 @@ MAX_NAMES = 1 << 24
 def undefined_of_members(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the name of each object file in a static library, and the symbols that it needs of others.
 
-    A member that is no object file has none. What cannot be read of an archive (it is thin, or cut off) is left out.
+    A member that is not an object file has none. What cannot be read of an archive (thin, or cut off) is left out.
     Raises ``OSError`` if there is no such file.
     """
     with path.open("rb") as stream:

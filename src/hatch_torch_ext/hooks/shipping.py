@@ -117,7 +117,7 @@ def sdist_lacks_cmake(root: str, source: Path, packed: SdistFiles) -> str | None
 
 
 def sdist_of_options(root: str, options: Mapping[str, Any]) -> str | None:
-    """Return that note by the hook's table alone, whose other faults are for the build of a wheel."""
+    """Return that note by the hook's table only, whose other faults are for the build of a wheel."""
     top, named = Path(root).resolve(), options.get("source")
     folders = [(top / named).resolve()] if isinstance(named, str) else [top / "csrc", top]
     source = next((folder for folder in folders if (folder / "CMakeLists.txt").is_file()), None)

@@ -98,7 +98,7 @@ def change(
     """Return the changed files of the package in ``folder``, and notes on the places that are left to the author.
 
     Top-level statements that open libraries are removed, except those whose result the rest of the package reads; the
-    package's ``__init__`` loads the variant first. Modules that lay beside the package are imported from inside it.
+    package's ``__init__`` loads the variant first. Modules that were beside the package are imported from inside it.
     """
     changes: list[Change] = []
     notes: list[Note] = []
