@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
-from hatch_torch_ext.base import resources
+from hatch_torch_ext.base import process, resources
+from hatch_torch_ext.base.errors import ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +57,7 @@ def environ(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
         return {}
     names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in LANGUAGES]
     launchers: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
-    return {**launchers, **_settings(setup, given)}
+    return {**launchers, **_settings(setup, given), **_sloppiness(setup, given)}
 
 
 def _settings(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
@@ -64,6 +66,22 @@ def _settings(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
     if cache is None or cache.folder is None or given.get("CCACHE_DIR") or given.get("CCACHE_CONFIGPATH"):
         return {}
     return {"CCACHE_DIR": str(cache.folder), "CCACHE_MAXSIZE": given.get("CCACHE_MAXSIZE") or SIZE}
+
+
+def _sloppiness(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the setting by which ccache passes over a header's ctime, beside what the user lets it pass over.
+
+    While an entry is compiled, the next SDK is fetched, and shares equal headers with it by hard links, which change
+    their ctime. ccache would take them for edited, compile the source once more, and keep nothing.
+    """
+    cache = setup.toolchain.cache
+    if cache is None or not cache.ccache:
+        return {}
+    known = given.get("CCACHE_SLOPPINESS", "")
+    with contextlib.suppress(ProcessError):
+        known = process.run([cache.program, "--get-config", "sloppiness"], env_changes=given).stdout
+    names = [*re.findall(r"[^\s,]+", known), "include_file_ctime"]
+    return {"CCACHE_SLOPPINESS": ",".join(dict.fromkeys(names))}
 
 
 @contextlib.contextmanager
