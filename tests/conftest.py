@@ -185,11 +185,15 @@ def _with_torch(folder: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep the variables of the project's own tools, and the user's store, out of every test."""
+    """Keep the variables of the project's own tools, and the user's store, out of every test.
+
+    A pytest that a test starts keeps its folders below the test's own: it removes old ones of other runs besides.
+    """
     for name in list(os.environ):
         if name.startswith(("HATCH_TORCH_EXT_", "TORCH_EXT_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HATCH_TORCH_EXT_CACHE", str(tmp_path / "store"))
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -55,11 +55,15 @@ def example(tmp_path: Path) -> Path:
 def copy_example(target: Path) -> Path:
     """Copy the example's sources, without what earlier builds left; the compiler does not optimize them."""
     shutil.copytree(PROJECT / "example_project", target, ignore=LEFT_OUT)
-    config = target / "hatch.toml"
+    hasten(target / "hatch.toml")
+    return target
+
+
+def hasten(config: Path) -> None:
+    """Let the compiler not optimize a project, of which the file ``config`` has the options."""
     line = 'source = "csrc"\n'
     text = config.read_text(encoding="utf-8").replace(line, f'{line}cmake.build-type = "Quick"\n')
     config.write_text(text, encoding="utf-8")
-    return target
 
 
 def exact_matrix(root: Path, *releases: str) -> None:

@@ -15,7 +15,7 @@ import uv
 from hatch_torch_ext.base import process
 from hatch_torch_ext.base.errors import ProcessError
 
-from .conftest import PROJECT, build, install, outside
+from .conftest import PROJECT, build, hasten, install, outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +60,7 @@ def modules_wheel(once: Once, store: Path) -> Path:
     def make(folder: Path) -> None:
         root = folder / "project"
         shutil.copytree(PROJECT / "tests/packages/modules", root)
+        hasten(root / "pyproject.toml")
         pythons = f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         # Both from the index: a CPU build of torch for only one of them would make other bytes of the library.
         build(root, folder / "dist", store, PATH=pythons, PIP_FIND_LINKS="")

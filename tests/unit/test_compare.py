@@ -212,9 +212,7 @@ def test_metadata_in_the_words_of_two_backends(tmp_path: Path) -> None:
     sides = []
     for name, fields in (("old", one), ("new", other)):
         metadata = {"my_pkg-1.0.dist-info/METADATA": (head + fields).encode()}
-        folder = tmp_path / name
-        folder.mkdir()
-        sides.append(_with_metadata(folder, metadata))
+        sides.append(_with_metadata(tmp_path / name / "lib" / "python", metadata))
     found = compare.compare(*sides)
     assert told(found, "lost") == [
         ("extra", "the extra `all` is gone: `pip install my_pkg[all]` installs no further package"),
@@ -226,14 +224,14 @@ def test_metadata_in_the_words_of_two_backends(tmp_path: Path) -> None:
 
 
 def _with_metadata(folder: Path, metadata: Mapping[str, bytes]) -> Path:
-    """Return an installed distribution with these metadata."""
+    """Return a distribution with these metadata, installed into ``folder``, and with a script two folders above."""
     info = folder / "my_pkg-1.0.dist-info"
-    info.mkdir()
+    info.mkdir(parents=True)
     (info / "METADATA").write_bytes(next(iter(metadata.values())))
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n", encoding="utf-8")
-    (info / "RECORD").write_text("my_pkg-1.0.dist-info/METADATA,,\n../../../bin/x,,\n", encoding="utf-8")
-    (folder / "../../../bin").resolve().mkdir(exist_ok=True)
-    (folder / "../../../bin/x").write_text("", encoding="utf-8")
+    (info / "RECORD").write_text("my_pkg-1.0.dist-info/METADATA,,\n../../bin/x,,\n", encoding="utf-8")
+    (folder / "../../bin").resolve().mkdir(exist_ok=True)
+    (folder / "../../bin/x").write_text("", encoding="utf-8")
     return info
 
 
@@ -456,7 +454,7 @@ def test_bad_input(tmp_path: Path, make: object, words: str) -> None:
 @pytest.mark.performs("Give one of the .dist-info folders", "Install the distribution again", "Install it by pip or uv")
 def test_a_folder_of_several_distributions(tmp_path: Path) -> None:
     """One of its .dist-info folders is given; an installation that lacks a file, or a RECORD, is installed again."""
-    folder = tmp_path / "a" / "b" / "c"
+    folder = tmp_path / "lib" / "python"
     (folder / "other-1.dist-info").mkdir(parents=True)
     info = _with_metadata(folder, {"": b"Name: a\nVersion: 1\n"})
     with pytest.raises(WheelError, match=r"holds 2 distributions .* Give one of the .dist-info folders"):
@@ -482,7 +480,7 @@ def _file(path: Path) -> Path:
 )
 def test_an_installation_from_a_folder(tmp_path: Path, written: str) -> None:
     """It has its files, and is compared as any other."""
-    info = _with_metadata(tmp_path, {"": b"Name: my_pkg\nVersion: 1.0\n"})
+    info = _with_metadata(tmp_path / "lib" / "python", {"": b"Name: my_pkg\nVersion: 1.0\n"})
     (info / "direct_url.json").write_text(written, encoding="utf-8")
     assert compare.compare(info, info).differences == ()
 
@@ -508,7 +506,7 @@ def test_a_part_of_a_wheel(tmp_path: Path) -> None:
 )
 def test_an_editable_installation(tmp_path: Path, written: str) -> None:
     """Its files are in the project: the wheel is compared. pip and uv write the JSON in their own ways."""
-    info = _with_metadata(tmp_path, {"": b"Name: a\nVersion: 1\n"})
+    info = _with_metadata(tmp_path / "lib" / "python", {"": b"Name: a\nVersion: 1\n"})
     (info / "direct_url.json").write_text(written, encoding="utf-8")
     with pytest.raises(WheelError, match=r"is an editable installation, .* Compare its wheel"):
         compare.compare(info, info)
