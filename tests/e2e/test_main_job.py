@@ -148,8 +148,10 @@ def test_the_hybrid_wheel_in_the_cpu_torch(
 def test_hatch_run_matrix_test_tests_the_wheel_in_the_entrys_environment(example_wheel: Path, example: Path) -> None:
     """Hatch's own environment of the entry, full torch inside, the built wheel installed, never the source tree.
 
-    Of the release that other tests install in full too, and by uv, whose cache has it unpacked.
+    Of the release that other tests install in full too, to the patch, and by uv, whose cache has it unpacked.
     """
+    constraint = example.parent / "constraint.txt"
+    constraint.write_text("torch==2.5.0\n", encoding="utf-8")
     exact_matrix(example, "2.5")
     config = example / "hatch.toml"
     config.write_text(config.read_text(encoding="utf-8").replace('"numpy", "pytest"]', '"numpy", "pytest", "pip"]'))
@@ -159,6 +161,6 @@ def test_hatch_run_matrix_test_tests_the_wheel_in_the_entrys_environment(example
     done = process.run(
         [sys.executable, "-m", "hatch", "run", "matrix:test", "-q", "-k", "values"],
         cwd=example,
-        env_changes={**of_hatch, "HATCH_ENV_TYPE_VIRTUAL_UV_PATH": uv.find_uv_bin()},
+        env_changes={**of_hatch, "HATCH_ENV_TYPE_VIRTUAL_UV_PATH": uv.find_uv_bin(), "UV_CONSTRAINT": str(constraint)},
     )
     assert " passed" in done.stdout
