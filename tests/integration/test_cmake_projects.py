@@ -145,7 +145,10 @@ def test_an_old_cxx_abi_is_passed_to_every_object(bench: Workbench) -> None:
 
 @pytest.mark.slow
 def test_a_prefix_asked_of_python_still_gets_our_package(bench: Workbench) -> None:
-    """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point to torch's files still find our package."""
+    """CMAKE_PREFIX_PATH, Torch_DIR and PATHS that point to torch's files still find our package.
+
+    Without a toolkit, no variable makes the project believe that there is one.
+    """
     tree = bench.build("python_prefix")
     assert tree.files == ("bin/libpython_prefix.so",)
     assert f"Found Torch: {tree.prefix.parent}/torch/lib/libtorch.so" in tree.log.read_text()

@@ -359,6 +359,9 @@ def test_a_setup_that_waits_for_a_word(tmp_path: Path) -> None:
     said = command(root, "--dry-run", check=False).stderr
     assert "add `--argument ext`. It prints:\nno ext\n" in said
     assert "Python_add_library(plain MODULE" in command(root, "--dry-run", "--argument", "ext").stdout
+    (root / "CMakeLists.txt").write_text("project(pkg CXX)\n")
+    said = command(root, "--dry-run", check=False).stderr
+    assert 'there is a CMake project in `.`: keep that, with `source = "."` in the hook\'s table, and' in said
 
 
 @pytest.mark.slow

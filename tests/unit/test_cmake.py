@@ -1,4 +1,4 @@
-"""CMake's settings, and the reading of its replies: no program runs here."""
+"""CMake's settings, and the reading of its replies: no CMake runs here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import values
-from hatch_torch_ext.base import escape
+from hatch_torch_ext.base import escape, process
 from hatch_torch_ext.base.errors import CompileError, ToolchainError
 from hatch_torch_ext.cmake import buildfolder, failures, package, replies, surroundings
 from hatch_torch_ext.cmake.replies import InstallRule, Reply, Target
@@ -207,6 +207,17 @@ def test_nothing_of_another_python_reaches_the_interpreter(setup: Setup, monkeyp
     changes = surroundings.env_changes(replace(setup, entry=replace(setup.entry, env_vars=given)))
     assert changes["PYTHONPATH"] == "/store:/project/tools"
     assert changes["PYTHONWARNINGS"] == "error"
+
+
+def test_python_leaves_no_bytecode_in_the_store(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CMake files import torch from there, and root can write into a sealed folder: it would count as changed."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (tmp_path / "torch.py").write_text("")
+    changes = surroundings.env_changes(replace(setup, sdk=replace(setup.sdk, python_path=(tmp_path,))))
+    process.run([Path(sys.executable), "-c", "import torch"], env_changes=changes)
+    assert [each.name for each in tmp_path.iterdir()] == ["torch.py"]
 
 
 def test_the_hatch_environments_own_variables_reach_the_compilers(

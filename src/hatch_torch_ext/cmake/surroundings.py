@@ -69,7 +69,7 @@ def cuda_env_changes(toolchain: Toolchain) -> dict[str, str | None]:
     """Return the changes to the environment in which CMake and the compilers run (None removes a name)."""
     changes: dict[str, str | None] = dict.fromkeys(CUDA_VARIABLES)
     if toolchain.toolkit is None:
-        return changes | {"CUDACXX": os.fspath(NO_TOOLKIT / "bin" / "nvcc")}
+        return changes
     root = os.fspath(toolchain.toolkit.root)
     return changes | {
         "CUDACXX": os.fspath(toolchain.toolkit.compiler.path),
@@ -136,6 +136,7 @@ def env_changes(setup: Setup) -> dict[str, str | None]:
         # The hatch environment's own is the author's; that of the process is the user's.
         "PYTHONPATH": _joined(setup.sdk.python_path, given.get("PYTHONPATH")) or None,
         "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # root can write into the sealed store, and CMake files import torch from it
         "PYTHONHASHSEED": "0",  # a fixed order of sets, so that programs write the same in every build
         "VIRTUAL_ENV": str(environment.prefix),
         "CMAKE_PREFIX_PATH": _joined(packages, environ.get("CMAKE_PREFIX_PATH")),

@@ -109,6 +109,8 @@ def _nothing(root: Path, names: Sequence[str], printed: str) -> str:
         f"setup.py in {root} declares no extension: there is nothing to compile. "
         "If it looks for a word on its command line, as `ext`, add `--argument ext`."
     )
+    if own := targets.own_cmake(root):
+        text += f" Where CMake is run beside setup.py, {targets.with_own_cmake(own)}."
     if names:
         text += f" It reads {', '.join(names)}: `{names[0]}=1 hatch-torch-ext init` sets one."
     return f"{text} It prints:\n{printed}" if printed else text

@@ -156,8 +156,7 @@ def _left_out(root: Path, extension: Extension, sources: Sequence[str], *, of_al
         own = own_cmake(root)
         if own is None:
             return f"{text}add its target to CMake"
-        use = f'keep that, with `source = "{own}"` in the hook\'s table' if of_all else f"`add_subdirectory({own})`"
-        return f"{text}there is a CMake project in `{own}`: {use}, and `install()` what it makes"
+        return text + with_own_cmake(own, beside=not of_all)
     if made := next((each for each in sources if _of_cython(root, each)), None):
         pyx = Path(made).with_suffix(".pyx")
         text = f"`{name}` is made by Cython of `{pyx if (root / pyx).is_file() else made}`"
@@ -183,6 +182,12 @@ def own_cmake(root: Path) -> str | None:
     folders = [each.relative_to(root) for each in found]
     own = [each for each in folders if not OF_OTHERS & {part.lower() for part in each.parts}]
     return min((each.as_posix() for each in own), key=lambda each: (each.count("/"), each), default=None)
+
+
+def with_own_cmake(folder: str, *, beside: bool = False) -> str:
+    """Return how the project's own CMake project in ``folder`` is built, ``beside`` targets of ``init`` or alone."""
+    use = f"`add_subdirectory({folder})`" if beside else f'keep that, with `source = "{folder}"` in the hook\'s table'
+    return f"there is a CMake project in `{folder}`: {use}, and `install()` what it makes"
 
 
 def _with_own_names(targets: Sequence[Target]) -> Iterator[Target]:
