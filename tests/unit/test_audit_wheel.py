@@ -401,6 +401,7 @@ def test_a_variant_that_registers_nothing(text: str, fields: dict[str, Any], tol
     [
         ("import torch\ntorch.ops.my_pkg.add(x)", b"other", "my_pkg`, which no file of l registers"),
         ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg\0add", None),
+        ("import torch\ntorch.ops.my_pkg.add(x)", b"_ZNO3c1017RegisterOperators2opE", None),
         ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg\0add.out(Tensor x) -> Tensor", None),
         ("import torch\ntorch.ops.my_pkg.add(x)", b"my_pkg\0badd", "my_pkg.add`, which no file of any variant defines"),
         ("import torch\ntorch.ops.of_source.add(x)", b"other", "of_source`, which no file of l registers"),
