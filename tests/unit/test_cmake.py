@@ -209,9 +209,7 @@ def test_nothing_of_another_python_reaches_the_interpreter(setup: Setup, monkeyp
     assert changes["PYTHONWARNINGS"] == "error"
 
 
-def test_python_leaves_no_bytecode_in_the_store(
-    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_leaves_no_bytecode_in_the_store(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CMake files import torch from there, and root can write into a sealed folder: it would count as changed."""
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     (tmp_path / "torch.py").write_text("")
