@@ -7,7 +7,7 @@ foreach(_torch_ext_file IN LISTS TorchExt_INCLUDE_BEFORE) # the author's, which 
 endforeach()
 unset(_torch_ext_file)
 include_guard(GLOBAL)
-if(NOT DEFINED ENV{CUDACXX}) # without a toolkit: not before, since projects take a CUDACXX for a sign of CUDA (k2)
+if(NOT DEFINED ENV{CUDACXX}) # without a toolkit: not before, since projects take a CUDACXX for a sign of CUDA
   set(ENV{CUDACXX} "${CUDA_NVCC_EXECUTABLE}")
 endif()
 cmake_policy(PUSH)
