@@ -70,7 +70,8 @@ def audit_wheel(
         found += manifest_faults
         audited = _audited(read, listed, before)
         subjects = [each for each in _subjects(read, listed, elves) if each.variant not in audited]
-        texts = dict(_python_texts(read))
+        python = [member.path for member in read.members if _is_python(member.path)]
+        texts = {path: read.text(path) if path in read.texts else None for path in python}  # None: beyond the limit
         found += _of_packages(texts, listed, elves, audited, sources)
         used = operators.uses(text for text in texts.values() if text is not None)
         opened: dict[str, frozenset[str]] = {}
@@ -301,13 +302,6 @@ def _python(tags: Sequence[str]) -> str | None:
 
 def _is_python(name: str) -> bool:
     return name.endswith(".py") and f"/{SOURCES}/" not in f"/{name}"
-
-
-def _python_texts(read: Wheel) -> Iterator[tuple[str, str | None]]:
-    """Yield (member, text) of the wheel's Python files; None for those beyond the limit on all of them."""
-    for member in read.members:
-        if _is_python(member.path):
-            yield member.path, read.text(member.path) if member.path in read.texts else None
 
 
 def _open(
