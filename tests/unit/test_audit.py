@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hatch_torch_ext import audit
+from hatch_torch_ext.audit import opening
 from hatch_torch_ext.audit.findings import CODES, Finding, finding, settle, text
+from hatch_torch_ext.base import mounts
 from hatch_torch_ext.base.errors import ConfigurationError
 from subjects import Making
 from wheels import RECORD
@@ -243,6 +245,14 @@ def test_every_code_is_documented() -> None:
     flat = " ".join(page.split())
     for code, kind in CODES.items():
         assert kind.remedy in flat, code
+
+
+def test_files_that_nobody_can_open_here(make: Making, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that runs no programs is no fault of the files on it."""
+    monkeypatch.setattr(mounts, "runs_programs", lambda _: False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="set TMPDIR to a folder on another"):
+        opening.open_all(Path("python"), [make.binary()], variant=None, package=None)
 
 
 def test_findings_are_values() -> None:

@@ -107,6 +107,18 @@ def test_a_finished_entry_does_not_depend_on(name: str, task: Task) -> None:
     assert inputs._key(task, {}) == inputs._key(task, {name: "/one"})
 
 
+def test_a_finished_entry_depends_on_constraints(tmp_path: Path, task: Task) -> None:
+    """Their lines count, not the file's name or its comments."""
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    for name in (*pipconfig.OF_UV, *pipconfig.OF_PIP):
+        one.write_text("nanobind==2.8\n", encoding="utf-8")
+        two.write_text("# a comment\nnanobind==2.8\n", encoding="utf-8")
+        before = inputs._key(task, {name: str(one)})
+        assert inputs._key(task, {name: str(two)}) == before
+        one.write_text("nanobind==2.9\n", encoding="utf-8")
+        assert len({before, inputs._key(task, {name: str(one)}), inputs._key(task, {})}) == 3
+
+
 def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments of compilers are sent, nvcc's own too, and indexes; paths are each machine's own."""
     for name in TABLE:

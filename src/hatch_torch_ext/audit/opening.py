@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from hatch_torch_ext.audit import symbols
 from hatch_torch_ext.audit.findings import Finding, finding
-from hatch_torch_ext.base import process, resources, untrusted
-from hatch_torch_ext.base.errors import ProcessError
+from hatch_torch_ext.base import mounts, process, resources, untrusted
+from hatch_torch_ext.base.errors import ConfigurationError, ProcessError
 from hatch_torch_ext.facts import owners
 from hatch_torch_ext.resources import _variants
 
@@ -149,7 +149,11 @@ def open_all(
 
     Modules are imported as ``<package>.<binary.module>``, so several of one name do not meet. ``beside`` are all files
     of the variant, of which one may have a missing symbol hidden. ``timeout`` is in seconds, for all of them together.
+    Raises ``ConfigurationError`` if their file system lets nobody open them.
     """
+    for path in (binary.elf.path for binary in binaries):
+        if (refusal := mounts.refusal(str(path))) is not None:
+            raise ConfigurationError(f"{path} cannot be opened in torch, whatever is in it: {refusal}.")
     # A module may need the operators of its variant's libraries: those are opened first, as by the loader.
     left = sorted(binaries, key=lambda binary: (binary.is_module, binary.place))
     found: list[Finding] = []

@@ -79,6 +79,7 @@ def without_torch(
         "python": entry.python,
         "dependencies": dependencies,
         "installer": dict(sorted(installer.items())),
+        "constraints": [line for _, _, line in pipconfig.limits({**os.environ, **installer}, pip=False)],
         "base": [str(base), sys.version],
     }
     key = content.digest(settings)[:16]

@@ -111,13 +111,13 @@ def contradiction(environ: Mapping[str, str], requirements: Sequence[str], *, pi
     Without ``pip``, only constraints of uv are read. Constraints files that are addresses are not read.
     """
     required = [Requirement(line) for line in requirements]
-    found = [each for each in _lines(environ, pip=pip) if any(_contradicts(each[2], one) for one in required)]
+    found = [each for each in limits(environ, pip=pip) if any(_contradicts(each[2], one) for one in required)]
     if not found:
         return None
-    limits = "; ".join(f"{where} has the line `{line}`" for where, _, line in found)
+    listed = "; ".join(f"{where} has the line `{line}`" for where, _, line in found)
     remedies = " and ".join(dict.fromkeys(f"`{remedy}`" for _, remedy, _ in found))
     thin = ' `sdk = "thin"` installs no torch, and ignores the constraints of pip.' if pip else ""
-    return f"It is held back by constraints: {limits}. Run {remedies} before the build, or correct the matrix.{thin}"
+    return f"It is held back by constraints: {listed}. Run {remedies} before the build, or correct the matrix.{thin}"
 
 
 def torch_constraints(file: str, python: str) -> list[str]:
@@ -137,7 +137,7 @@ def torch_constraints(file: str, python: str) -> list[str]:
     return found
 
 
-def _lines(environ: Mapping[str, str], *, pip: bool) -> Iterator[tuple[str, str, str]]:
+def limits(environ: Mapping[str, str], *, pip: bool) -> Iterator[tuple[str, str, str]]:
     """Yield, for every constraint, where it is, the command that disables it, and its line."""
     for variable in (*OF_UV, *(OF_PIP if pip else ())):
         for file in environ.get(variable, "").split():

@@ -177,11 +177,12 @@ def _record_name(scope: Scope, requirements: Sequence[str], *, dependencies: boo
 
 
 def _uv_settings(root: Path, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return whatever else affects uv's resolution: its configuration files for the project, and its variables.
+    """Return whatever else affects uv's resolution: its configuration files for the project, variables, constraints.
 
     A resolution is reused only where these are the same.
     """
     found = [(name, environ[name]) for name in _variables(environ)]
+    found += [(where, line) for where, _, line in pipconfig.limits(environ, pip=False)]
     for folder in (root, *root.parents):
         for name in ("uv.toml", "pyproject.toml"):
             try:
