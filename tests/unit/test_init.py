@@ -856,6 +856,14 @@ def test_what_only_a_missing_library_leads_to_goes_with_the_opening(tmp_path: Pa
     assert notes == ()
 
 
+@pytest.mark.parametrize("above", ["", "# Copyright\n# SPDX-License-Identifier: MIT\n\n", '"""A page."""\n\n'])
+def test_the_variant_is_loaded_below_a_licence(above: str, tmp_path: Path) -> None:
+    """A comment of the first statement stays with it."""
+    disk.write(tmp_path, {"pkg/__init__.py": f"{above}# isort: off\nimport torch\n"})
+    (changed,), _ = imports.change(tmp_path, "pkg", "pkg", ())
+    assert changed.text == f"{above}from pkg import _variants\n\n_variants.load()\n\n# isort: off\nimport torch\n"
+
+
 @pytest.mark.performs("and does more there: check the condition")
 def test_a_condition_of_the_opening_is_named_where_more_depends_on_it(tmp_path: Path) -> None:
     """The import in the branch that opens stays, and with it a condition that only the author can judge."""

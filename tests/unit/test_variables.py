@@ -19,7 +19,7 @@ from hatch_torch_ext.resources import _variants
 from hatch_torch_ext.values import Entry, Task
 
 PAGES = Path(__file__).resolve().parents[2]
-MADE_OF = variables.names(Use.COMPILE | Use.FIND | Use.INDEX)
+MADE_OF = variables.names(Use.COMPILE | Use.FIND | Use.INDEX | Use.CHOOSE)
 
 OF_A_COMPILE = re.compile(
     r"(?:C|CXX|CPP|CUDA|LD)FLAGS|CC|CXX|CUDAHOSTCXX|CUDAARCHS|CUDA_(?:HOME|PATH)|SOURCE_DATE_EPOCH|TORCH_CUDA_ARCH_LIST"
@@ -129,7 +129,7 @@ def test_what_travels_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments |= {"CARGO_BUILD_INCREMENTAL", "CARGO_INCREMENTAL", "CARGO_PROFILE_*", "CARGO_TARGET_*_RUSTFLAGS"}
     arguments |= {"CARGO_BUILD_RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"}
     values = {"CMAKE_BUILD_TYPE", "CUDAARCHS", "SOURCE_DATE_EPOCH"}
-    assert sent == {*arguments, *values, *variables.names(Use.INDEX)}
+    assert sent == {*arguments, *values, *variables.names(Use.INDEX | Use.CHOOSE)}
 
 
 def test_the_table_has_every_variable_of_an_index() -> None:

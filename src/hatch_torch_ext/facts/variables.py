@@ -31,6 +31,8 @@ class Use(enum.Flag):
     """Holds arguments of nvcc, among them those for its host compiler."""
     INDEX = enum.auto()
     """To where torch and the entry's packages come from."""
+    CHOOSE = enum.auto()
+    """To which of their releases is taken."""
     VALUE = enum.auto()
     """Names nothing on this machine: it means the same on another."""
     FIRST_USE = enum.auto()
@@ -103,6 +105,8 @@ TABLE = MappingProxyType(
         **dict.fromkeys(("UV_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"), Use.INDEX),
         **dict.fromkeys(("PIP_NO_INDEX", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_PROXY"), Use.INDEX),
         "PIP_DEFAULT_TIMEOUT": Use.INDEX,
+        **dict.fromkeys(("UV_EXCLUDE_NEWER", "UV_INDEX_STRATEGY"), Use.CHOOSE | Use.VALUE),
+        **dict.fromkeys(("UV_PRERELEASE", "UV_RESOLUTION", "PIP_PRE"), Use.CHOOSE | Use.VALUE),
     }
 )
 """Name -> what depends on it. A ``*`` is any text: cargo has a variable for each key of a profile, and each target."""

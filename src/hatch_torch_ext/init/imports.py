@@ -291,11 +291,12 @@ def _opens(node: ast.AST) -> bool:
 
 
 def _loading(file: _File, package: str) -> str:
-    """Return the text of ``__init__`` that loads the variant first, after docstring and __future__."""
+    """Return the text of ``__init__`` that loads the variant first, after licence, docstring and __future__."""
     lines = file.text.splitlines(keepends=True)
     if any(line.startswith(CALL) for line in lines):
         return file.text
-    after = 0
+    licence = len(list(itertools.takewhile(lambda line: line.startswith("#"), lines)))
+    after = licence if not "".join(lines[licence : licence + 1]).strip() else 0  # else it is of the first statement
     for statement in file.tree.body:
         is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"

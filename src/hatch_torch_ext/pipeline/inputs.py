@@ -109,7 +109,7 @@ def _key(task: Task, environ: Mapping[str, str]) -> str:
         "machine": platform.machine(),
         "tools": [_version(name) or shutil.which(name) for name in PACKAGED],
         "programs": {name: shutil.which(name) for name in (*_compilers(task.entry, environ), *compilers())},
-        "environ": variables.of(Use.COMPILE | Use.FIND | Use.INDEX, pipconfig.merged(environ)),
+        "environ": variables.of(Use.COMPILE | Use.FIND | Use.INDEX | Use.CHOOSE, pipconfig.merged(environ)),
         "constraints": [line for _, _, line in pipconfig.limits(environ, pip=True)],
         "files": project.read_once(task.config.source, task.config.cmake.args, task.config.cmake.define, environ),
     }
