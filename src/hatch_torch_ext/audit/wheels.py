@@ -53,7 +53,8 @@ def audit_wheel(
     bytes; ``sources`` the folder of its C++ files, if they are there. ``before`` is the wheel that this one adds
     variants to: what it has was audited when it was built, and is not read again; what concerns the whole (its tag, its
     metadata, what the package imports) is found as in any wheel. ``report`` gets the files that were not opened, and
-    why. Raises ``WheelError`` for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch.
+    why. Raises ``WheelError`` for what is not a wheel, and ``ConfigurationError`` where ``open_with`` has no torch, or
+    the file system of temporary files is mounted ``noexec``.
     """
     settle((), ignore=ignore)  # an unknown code is reported before the work
     with tempfile.TemporaryDirectory(prefix="torch-ext-audit-") as folder:

@@ -57,7 +57,8 @@ def environ(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
         return {}
     names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in LANGUAGES]
     launchers: dict[str, str | None] = {name: ";".join(found) for name in names if not given.get(name)}
-    return {**launchers, **_settings(setup, given), **_sloppiness(setup, given)}
+    settings = _settings(setup, given)
+    return {**launchers, **settings, **_sloppiness(setup, given, settings)}
 
 
 def _settings(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
@@ -68,8 +69,8 @@ def _settings(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
     return {"CCACHE_DIR": str(cache.folder), "CCACHE_MAXSIZE": given.get("CCACHE_MAXSIZE") or SIZE}
 
 
-def _sloppiness(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the setting by which ccache passes over a header's ctime, beside what the user lets it pass over.
+def _sloppiness(setup: Setup, given: Mapping[str, str], settings: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the setting by which ccache passes over a header's ctime, beside what it passes over with ``settings``.
 
     While an entry is compiled, the next SDK is fetched, and shares equal headers with it by hard links, which change
     their ctime. ccache would take them for edited, compile the source once more, and keep nothing.
@@ -78,8 +79,9 @@ def _sloppiness(setup: Setup, given: Mapping[str, str]) -> dict[str, str | None]
     if cache is None or not cache.ccache:
         return {}
     known = given.get("CCACHE_SLOPPINESS", "")
+    changes = {**dict(setup.entry.env_vars), **settings}
     with contextlib.suppress(ProcessError):
-        known = process.run([cache.program, "--get-config", "sloppiness"], env_changes=given).stdout
+        known = process.run([cache.program, "--get-config", "sloppiness"], env_changes=changes).stdout
     names = [*re.findall(r"[^\s,]+", known), "include_file_ctime"]
     return {"CCACHE_SLOPPINESS": ",".join(dict.fromkeys(names))}
 

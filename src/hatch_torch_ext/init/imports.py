@@ -295,8 +295,9 @@ def _loading(file: _File, package: str) -> str:
     lines = file.text.splitlines(keepends=True)
     if any(line.startswith(CALL) for line in lines):
         return file.text
-    licence = len(list(itertools.takewhile(lambda line: line.startswith("#"), lines)))
-    after = licence if not "".join(lines[licence : licence + 1]).strip() else 0  # else it is of the first statement
+    above = len(list(itertools.takewhile(lambda line: line.startswith("#"), lines)))
+    is_licence = above == len(lines) or not lines[above].strip()  # else a comment on the first statement
+    after = above if is_licence else 0
     for statement in file.tree.body:
         is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
